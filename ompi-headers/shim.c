@@ -1,0 +1,376 @@
+/* The C shim: see shim.h. */
+#include "shim.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "mpi.h"
+#include "ompi/attribute/attribute.h"
+#include "ompi/errhandler/errhandler.h"
+#include "ompi/proc/proc.h"
+#include "ompi/runtime/mpiruntime.h"
+#include "opal/class/opal_pointer_array.h"
+#include "opal/datatype/opal_convertor.h"
+#include "opal/util/bit_ops.h"
+#include "opal/util/proc.h"
+
+/* ---- requests ---- */
+
+static void request_construct(redmpi_request_t *request)
+{
+    request->state = NULL;
+}
+
+OBJ_CLASS_INSTANCE(redmpi_request_t, ompi_request_t, request_construct, NULL);
+
+redmpi_request_t *redmpi_shim_request_new(void)
+{
+    return OBJ_NEW(redmpi_request_t);
+}
+
+void redmpi_shim_request_init(redmpi_request_t *request, int persistent)
+{
+    OMPI_REQUEST_INIT(&request->super, persistent != 0);
+    request->super.req_type = OMPI_REQUEST_PML;
+    request->super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
+    request->super.req_status.MPI_TAG = MPI_ANY_TAG;
+    request->super.req_status.MPI_ERROR = MPI_SUCCESS;
+    request->super.req_status._ucount = 0;
+    request->super.req_status._cancelled = 0;
+}
+
+void redmpi_shim_request_fini(redmpi_request_t *request)
+{
+    OMPI_REQUEST_FINI(&request->super);
+}
+
+void redmpi_shim_request_release(redmpi_request_t *request)
+{
+    OBJ_RELEASE(request);
+}
+
+void redmpi_shim_request_complete(ompi_request_t *request)
+{
+    ompi_request_complete(request, true);
+}
+
+int redmpi_shim_request_is_complete(const ompi_request_t *request)
+{
+    return REQUEST_COMPLETE(request);
+}
+
+int redmpi_shim_request_free(ompi_request_t **request)
+{
+    return ompi_request_free(request);
+}
+
+void redmpi_shim_request_wait(ompi_request_t *request)
+{
+    ompi_request_wait_completion(request);
+}
+
+int redmpi_shim_request_callback(ompi_request_t *request, ompi_request_complete_fn_t callback, void *data)
+{
+    /* Set by hand: ompi_request_set_callback would call back from here, in the caller's stack. */
+    request->req_complete_cb_data = data;
+    request->req_complete_cb = callback;
+    if (REQUEST_COMPLETE(request)) {
+        request->req_complete_cb = NULL;
+        return 1;
+    }
+    return 0;
+}
+
+int redmpi_shim_request_cancel(ompi_request_t *request)
+{
+    return ompi_request_cancel(request);
+}
+
+ompi_request_t *redmpi_shim_request_empty(void)
+{
+    return &ompi_request_empty;
+}
+
+ompi_request_t *redmpi_shim_request_null(void)
+{
+    return MPI_REQUEST_NULL;
+}
+
+/* ---- datatypes ---- */
+
+size_t redmpi_shim_message_size(const ompi_datatype_t *datatype, size_t count)
+{
+    size_t size = 0;
+    opal_datatype_type_size(&datatype->super, &size);
+    return size * count;
+}
+
+void *redmpi_shim_contiguous(const ompi_datatype_t *datatype, size_t count, const void *buffer)
+{
+    if (!opal_datatype_is_contiguous_memory_layout(&datatype->super, (int32_t) (count > 1 ? 2 : count))) {
+        return NULL;
+    }
+    return (char *) buffer + datatype->super.true_lb;
+}
+
+int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer,
+                     redmpi_visit_fn_t visit, void *context)
+{
+    opal_convertor_t convertor;
+    int done = 0, stop = 0;
+
+    OBJ_CONSTRUCT(&convertor, opal_convertor_t);
+    opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &datatype->super, count, buffer,
+                                             0, &convertor);
+    while (!done && !stop) {
+        struct iovec pieces[32];
+        uint32_t number = 32;
+        size_t length = SIZE_MAX;
+        done = opal_convertor_raw(&convertor, pieces, &number, &length);
+        for (uint32_t i = 0; i < number && !stop; ++i) {
+            if (pieces[i].iov_len > 0) {
+                stop = visit(context, pieces[i].iov_base, pieces[i].iov_len);
+            }
+        }
+        if (!done && 0 == number) {
+            stop = -1;
+        }
+    }
+    OBJ_DESTRUCT(&convertor);
+    return stop;
+}
+
+void redmpi_shim_datatype_retain(ompi_datatype_t *datatype)
+{
+    if (!ompi_datatype_is_predefined(datatype)) {
+        OBJ_RETAIN(datatype);
+    }
+}
+
+void redmpi_shim_datatype_release(ompi_datatype_t *datatype)
+{
+    if (!ompi_datatype_is_predefined(datatype)) {
+        OBJ_RELEASE(datatype);
+    }
+}
+
+ompi_datatype_t *redmpi_shim_byte(void)
+{
+    return &ompi_mpi_byte.dt;
+}
+
+/* ---- communicators and groups ---- */
+
+int redmpi_shim_comm_rank(const ompi_communicator_t *comm)
+{
+    return comm->c_my_rank;
+}
+
+int redmpi_shim_comm_size(const ompi_communicator_t *comm)
+{
+    return comm->c_local_group->grp_proc_count;
+}
+
+int redmpi_shim_comm_remote_size(const ompi_communicator_t *comm)
+{
+    return comm->c_remote_group->grp_proc_count;
+}
+
+int redmpi_shim_comm_is_inter(const ompi_communicator_t *comm)
+{
+    return OMPI_COMM_IS_INTER(comm) ? 1 : 0;
+}
+
+uint32_t redmpi_shim_comm_context(const ompi_communicator_t *comm)
+{
+#if OMPI_MAJOR_VERSION >= 5
+    return (uint32_t) comm->c_index;
+#else
+    return comm->c_contextid;
+#endif
+}
+
+const char *redmpi_shim_comm_name(const ompi_communicator_t *comm)
+{
+    return comm->c_name;
+}
+
+void redmpi_shim_comm_retain(ompi_communicator_t *comm)
+{
+    OBJ_RETAIN(comm);
+}
+
+void redmpi_shim_comm_release(ompi_communicator_t *comm)
+{
+    OBJ_RELEASE(comm);
+}
+
+int64_t redmpi_shim_comm_member(const ompi_communicator_t *comm, int remote, int rank)
+{
+    ompi_group_t *group = remote ? comm->c_remote_group : comm->c_local_group;
+    opal_process_name_t name, mine = ompi_proc_local()->super.proc_name;
+
+    if (rank < 0 || rank >= group->grp_proc_count) {
+        return -1;
+    }
+    name = ompi_group_get_proc_name(group, rank);
+    return name.jobid == mine.jobid ? (int64_t) name.vpid : -1;
+}
+
+ompi_communicator_t *redmpi_shim_world(void)
+{
+    return &ompi_mpi_comm_world.comm;
+}
+
+ompi_communicator_t *redmpi_shim_self(void)
+{
+    return &ompi_mpi_comm_self.comm;
+}
+
+ompi_communicator_t *redmpi_shim_native_comm(void)
+{
+    ompi_communicator_t *world = &ompi_mpi_comm_world.comm;
+    ompi_communicator_t *comm = OBJ_NEW(ompi_communicator_t);
+    static const char name[] = "redmpi native world";
+    int slot;
+
+    if (NULL == comm) {
+        return NULL;
+    }
+    comm->super.s_info = OBJ_NEW(opal_info_t);
+    comm->c_my_rank = world->c_my_rank;
+    comm->c_cube_dim = world->c_cube_dim;
+    comm->c_local_group = world->c_local_group;
+    comm->c_remote_group = world->c_local_group;
+    OBJ_RETAIN(comm->c_local_group);
+    OBJ_RETAIN(comm->c_remote_group);
+    comm->error_handler = world->error_handler;
+    OBJ_RETAIN(comm->error_handler);
+    memcpy(comm->c_name, name, sizeof name);
+    comm->c_flags |= OMPI_COMM_NAMEISSET;
+    /* 0 to 2 are predefined. The first free one is the same in every process: nothing was made yet. */
+    slot = 3;
+    while (!opal_pointer_array_test_and_set_item(&ompi_mpi_communicators, slot, comm)) {
+        ++slot;
+    }
+#if OMPI_MAJOR_VERSION >= 5
+    comm->c_index = slot;
+    comm->c_contextid = (ompi_comm_extended_cid_t){.cid_base = 0, .cid_sub.u64 = slot};
+    comm->c_contextidb.block_cid = comm->c_contextid;
+    comm->c_flags |= OMPI_COMM_GLOBAL_INDEX;
+#else
+    comm->c_contextid = (uint32_t) slot;
+#endif
+    OMPI_COMM_SET_PML_ADDED(comm);
+    return comm;
+}
+
+void redmpi_shim_native_comm_free(ompi_communicator_t *comm)
+{
+    OBJ_RELEASE(comm);
+}
+
+int redmpi_shim_world_split(const uint32_t *members, int size, int rank)
+{
+    ompi_communicator_t *world = &ompi_mpi_comm_world.comm;
+    ompi_group_t *native = world->c_local_group;
+#if OMPI_MAJOR_VERSION >= 5
+    ompi_group_t *sphere = ompi_group_allocate(NULL, size);
+#else
+    ompi_group_t *sphere = ompi_group_allocate(size);
+#endif
+    if (NULL == sphere) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    for (int i = 0; i < size; ++i) {
+        ompi_proc_t *proc = ompi_group_get_proc_ptr_raw(native, (int) members[i]);
+        sphere->grp_proc_pointers[i] = proc;
+        if (!ompi_proc_is_sentinel(proc)) {
+            OBJ_RETAIN(proc);
+        }
+    }
+    sphere->grp_my_rank = rank;
+    OMPI_GROUP_SET_INTRINSIC(sphere);
+    world->c_local_group = sphere;
+    world->c_remote_group = sphere;
+    OBJ_RETAIN(sphere);
+    world->c_my_rank = rank;
+    world->c_cube_dim = opal_cube_dim(size);
+    /* The world's two references on its old group now keep the native group for the spheres' sake:
+       other communicators (MPI_COMM_SELF) borrow its processes. */
+    return OMPI_SUCCESS;
+}
+
+/* ---- the end ---- */
+
+static int (*finalize_callback)(void);
+
+static int finalize_delete(MPI_Comm comm, int key, void *value, void *extra)
+{
+    (void) comm;
+    (void) key;
+    (void) value;
+    (void) extra;
+    return finalize_callback();
+}
+
+int redmpi_shim_at_finalize(int (*callback)(void))
+{
+    ompi_attribute_fn_ptr_union_t copy, drop;
+    int key = MPI_KEYVAL_INVALID, rc;
+
+    finalize_callback = callback;
+    copy.attr_communicator_copy_fn = (MPI_Comm_internal_copy_attr_function *) MPI_COMM_NULL_COPY_FN;
+    drop.attr_communicator_delete_fn = finalize_delete;
+    rc = ompi_attr_create_keyval(COMM_ATTR, copy, drop, &key, NULL, 0, NULL);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    return ompi_attr_set_aint(COMM_ATTR, &ompi_mpi_comm_self.comm, &ompi_mpi_comm_self.comm.c_keyhash, key, 0,
+                              false);
+}
+
+/* ---- the host ---- */
+
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+
+const char *redmpi_shim_built_version(void)
+{
+    return STRING(OMPI_MAJOR_VERSION) "." STRING(OMPI_MINOR_VERSION) "." STRING(OMPI_RELEASE_VERSION);
+}
+
+const char *redmpi_shim_host_version(void)
+{
+    static char text[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    if ('\0' == text[0]) {
+        PMPI_Get_library_version(text, &length);
+    }
+    return text;
+}
+
+const char *redmpi_shim_hostname(void)
+{
+    return ompi_process_info.nodename;
+}
+
+int redmpi_shim_node_count(void)
+{
+    return (int) ompi_process_info.num_local_peers + 1 >= (int) ompi_process_info.num_procs ? 1 : 2;
+}
+
+int redmpi_shim_is_main_program(void)
+{
+    return ompi_mpi_state >= OMPI_MPI_STATE_INIT_STARTED;
+}
+
+double redmpi_shim_wtime(void)
+{
+    return PMPI_Wtime();
+}
+
+double redmpi_shim_wtick(void)
+{
+    return PMPI_Wtick();
+}

@@ -1,0 +1,76 @@
+/*
+ * What Rust cannot reach in Open MPI: macros, static inline functions, and the object system.
+ * Nothing here decides anything; each function is one expression of Open MPI's, given a name.
+ */
+#ifndef REDMPI_SHIM_H
+#define REDMPI_SHIM_H
+
+#include "ompi_config.h"
+#include "ompi/communicator/communicator.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/group/group.h"
+#include "ompi/request/request.h"
+
+/* A request of ours, as the application holds it: Open MPI's, and what stands behind it. */
+typedef struct redmpi_request_t {
+    ompi_request_t super;
+    void *state;
+} redmpi_request_t;
+
+/* Requests. */
+redmpi_request_t *redmpi_shim_request_new(void);
+void redmpi_shim_request_init(redmpi_request_t *request, int persistent);
+void redmpi_shim_request_fini(redmpi_request_t *request);
+void redmpi_shim_request_release(redmpi_request_t *request);
+void redmpi_shim_request_complete(ompi_request_t *request);
+int redmpi_shim_request_is_complete(const ompi_request_t *request);
+int redmpi_shim_request_free(ompi_request_t **request);
+void redmpi_shim_request_wait(ompi_request_t *request);
+/* Non-zero: the request had completed before, and the callback will not be called. */
+int redmpi_shim_request_callback(ompi_request_t *request, ompi_request_complete_fn_t callback, void *data);
+int redmpi_shim_request_cancel(ompi_request_t *request);
+ompi_request_t *redmpi_shim_request_empty(void);
+ompi_request_t *redmpi_shim_request_null(void);
+
+/* Datatypes: the message's bytes in memory, in the order in which they travel. */
+typedef int (*redmpi_visit_fn_t)(void *context, void *address, size_t length);
+size_t redmpi_shim_message_size(const ompi_datatype_t *datatype, size_t count);
+/* Address of the only block of bytes, or NULL where the message is not contiguous in memory. */
+void *redmpi_shim_contiguous(const ompi_datatype_t *datatype, size_t count, const void *buffer);
+int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer,
+                     redmpi_visit_fn_t visit, void *context);
+void redmpi_shim_datatype_retain(ompi_datatype_t *datatype);
+void redmpi_shim_datatype_release(ompi_datatype_t *datatype);
+ompi_datatype_t *redmpi_shim_byte(void);
+
+/* Communicators and groups. */
+int redmpi_shim_comm_rank(const ompi_communicator_t *comm);
+int redmpi_shim_comm_size(const ompi_communicator_t *comm);
+int redmpi_shim_comm_remote_size(const ompi_communicator_t *comm);
+int redmpi_shim_comm_is_inter(const ompi_communicator_t *comm);
+uint32_t redmpi_shim_comm_context(const ompi_communicator_t *comm);
+const char *redmpi_shim_comm_name(const ompi_communicator_t *comm);
+void redmpi_shim_comm_retain(ompi_communicator_t *comm);
+void redmpi_shim_comm_release(ompi_communicator_t *comm);
+/* Native rank of a member of the local (remote = 0) or remote group; -1 where it is of another job. */
+int64_t redmpi_shim_comm_member(const ompi_communicator_t *comm, int remote, int rank);
+ompi_communicator_t *redmpi_shim_world(void);
+ompi_communicator_t *redmpi_shim_self(void);
+/* The native world: a communicator of our own over MPI_COMM_WORLD's present group. */
+ompi_communicator_t *redmpi_shim_native_comm(void);
+void redmpi_shim_native_comm_free(ompi_communicator_t *comm);
+/* Puts a sphere's processes into MPI_COMM_WORLD: members[i] is the native rank of virtual rank i. */
+int redmpi_shim_world_split(const uint32_t *members, int size, int rank);
+
+/* At MPI_Finalize, before anything of MPI is gone (a delete callback on MPI_COMM_SELF, MPI-3.1 8.7.1). */
+int redmpi_shim_at_finalize(int (*callback)(void));
+
+/* What the host's layout depends on; compared with what we were built for. */
+const char *redmpi_shim_host_version(void);
+const char *redmpi_shim_built_version(void);
+const char *redmpi_shim_hostname(void);
+int redmpi_shim_node_count(void);
+int redmpi_shim_is_main_program(void);
+double redmpi_shim_wtime(void);
+double redmpi_shim_wtick(void);
+#endif
