@@ -1,1 +1,4 @@
-//! To come.
+//! What could differ between replicas and is therefore decided by the leader (paper, section III C).
+
+pub mod counters;
+pub mod order;
