@@ -19,7 +19,7 @@ fn main() {
     match env::var("CARGO_PKG_NAME").as_deref() {
         Ok("ompi-headers") => declarations(),
         Ok("redmpi") => library(),
-        Ok(name) => component(&name.to_owned()),
+        Ok(name) => component(name),
         Err(error) => fail(&format!("cargo did not say which package this is: {error}")),
     }
 }

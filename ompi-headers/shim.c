@@ -9,9 +9,11 @@
 #include "ompi/errhandler/errhandler.h"
 #include "ompi/proc/proc.h"
 #include "ompi/runtime/mpiruntime.h"
+#include "opal/class/opal_list.h"
 #include "opal/class/opal_pointer_array.h"
 #include "opal/datatype/opal_convertor.h"
 #include "opal/util/bit_ops.h"
+#include "opal/mca/base/base.h"
 #include "opal/util/proc.h"
 
 /* ---- requests ---- */
@@ -157,6 +159,40 @@ void redmpi_shim_datatype_release(ompi_datatype_t *datatype)
 ompi_datatype_t *redmpi_shim_byte(void)
 {
     return &ompi_mpi_byte.dt;
+}
+
+ompi_message_t *redmpi_shim_message_null(void)
+{
+    return MPI_MESSAGE_NULL;
+}
+
+/* ---- collectives ---- */
+
+static void coll_module_construct(redmpi_coll_module_t *module)
+{
+    memset(&module->host, 0, sizeof module->host);
+}
+
+OBJ_CLASS_INSTANCE(redmpi_coll_module_t, mca_coll_base_module_t, coll_module_construct, NULL);
+
+redmpi_coll_module_t *redmpi_shim_coll_module_new(void)
+{
+    return OBJ_NEW(redmpi_coll_module_t);
+}
+
+mca_coll_base_comm_coll_t *redmpi_shim_comm_coll(const ompi_communicator_t *comm)
+{
+    return comm->c_coll;
+}
+
+void redmpi_shim_module_retain(mca_coll_base_module_t *module)
+{
+    OBJ_RETAIN(module);
+}
+
+void redmpi_shim_module_release(mca_coll_base_module_t *module)
+{
+    OBJ_RELEASE(module);
 }
 
 /* ---- communicators and groups ---- */
@@ -314,13 +350,26 @@ static int finalize_delete(MPI_Comm comm, int key, void *value, void *extra)
     return finalize_callback();
 }
 
+/* MPI_Comm_dup(MPI_COMM_SELF) must not copy the attribute. */
+static int finalize_copy(MPI_Comm comm, int key, void *extra, void *in, void *out, int *flag, MPI_Comm copy)
+{
+    (void) comm;
+    (void) key;
+    (void) extra;
+    (void) in;
+    (void) out;
+    (void) copy;
+    *flag = 0;
+    return MPI_SUCCESS;
+}
+
 int redmpi_shim_at_finalize(int (*callback)(void))
 {
     ompi_attribute_fn_ptr_union_t copy, drop;
     int key = MPI_KEYVAL_INVALID, rc;
 
     finalize_callback = callback;
-    copy.attr_communicator_copy_fn = (MPI_Comm_internal_copy_attr_function *) MPI_COMM_NULL_COPY_FN;
+    copy.attr_communicator_copy_fn = finalize_copy;
     drop.attr_communicator_delete_fn = finalize_delete;
     rc = ompi_attr_create_keyval(COMM_ATTR, copy, drop, &key, NULL, 0, NULL);
     if (OMPI_SUCCESS != rc) {
@@ -355,14 +404,60 @@ const char *redmpi_shim_hostname(void)
     return ompi_process_info.nodename;
 }
 
-int redmpi_shim_node_count(void)
+uint32_t redmpi_shim_native_rank(void)
 {
-    return (int) ompi_process_info.num_local_peers + 1 >= (int) ompi_process_info.num_procs ? 1 : 2;
+    return (uint32_t) ompi_proc_local()->super.proc_name.vpid;
 }
 
-int redmpi_shim_is_main_program(void)
+uint32_t redmpi_shim_native_size(void)
 {
-    return ompi_mpi_state >= OMPI_MPI_STATE_INIT_STARTED;
+    return (uint32_t) ompi_process_info.num_procs;
+}
+
+int redmpi_shim_request_is_ours(const ompi_request_t *request)
+{
+    return OBJ_CLASS(redmpi_request_t) == ((const opal_object_t *) request)->obj_class;
+}
+
+void *redmpi_shim_request_data(const ompi_request_t *request)
+{
+    return request->req_complete_cb_data;
+}
+
+int redmpi_shim_framework_load(mca_base_framework_t *framework)
+{
+    mca_base_component_list_item_t *item, *next;
+    opal_list_item_t *last = opal_list_get_last(&framework->framework_components);
+    int known = 1, rc = mca_base_component_find(NULL, framework, false, true);
+
+    if (OPAL_SUCCESS != rc) {
+        return rc;
+    }
+    /* The framework is walking its list to register components; it will not see what was added now. */
+    OPAL_LIST_FOREACH_SAFE(item, next, &framework->framework_components, mca_base_component_list_item_t) {
+        const mca_base_component_t *component = item->cli_component;
+        if (known) {
+            known = &item->super != last;
+            continue;
+        }
+        if (NULL != component->mca_register_component_params
+            && OPAL_SUCCESS != component->mca_register_component_params()) {
+            opal_list_remove_item(&framework->framework_components, &item->super);
+            OBJ_RELEASE(item);
+        }
+    }
+    return OPAL_SUCCESS;
+}
+
+int redmpi_shim_host_is_debug(void)
+{
+    /* In a debug build every object begins with this number. */
+    return 0xdeafbeeddeafbeedULL == *(const uint64_t *) &ompi_mpi_byte;
+}
+
+int redmpi_shim_built_debug(void)
+{
+    return OPAL_ENABLE_DEBUG;
 }
 
 double redmpi_shim_wtime(void)

@@ -6,9 +6,12 @@
 #define REDMPI_SHIM_H
 
 #include "ompi_config.h"
+#include "opal/mca/base/mca_base_framework.h"
 #include "ompi/communicator/communicator.h"
 #include "ompi/datatype/ompi_datatype.h"
 #include "ompi/group/group.h"
+#include "ompi/mca/coll/coll.h"
+#include "ompi/message/message.h"
 #include "ompi/request/request.h"
 
 /* A request of ours, as the application holds it: Open MPI's, and what stands behind it. */
@@ -16,6 +19,12 @@ typedef struct redmpi_request_t {
     ompi_request_t super;
     void *state;
 } redmpi_request_t;
+
+/* Frameworks: loads and registers the components that the present selection allows. */
+int redmpi_shim_framework_load(mca_base_framework_t *framework);
+/* Whether the objects of the loaded library have a debug build's layout. */
+int redmpi_shim_host_is_debug(void);
+int redmpi_shim_built_debug(void);
 
 /* Requests. */
 redmpi_request_t *redmpi_shim_request_new(void);
@@ -43,6 +52,19 @@ void redmpi_shim_datatype_retain(ompi_datatype_t *datatype);
 void redmpi_shim_datatype_release(ompi_datatype_t *datatype);
 ompi_datatype_t *redmpi_shim_byte(void);
 
+/* MPI_MESSAGE_NULL. */
+ompi_message_t *redmpi_shim_message_null(void);
+
+/* A coll module of ours: what the host's modules provided for the communicator before ours was enabled. */
+typedef struct redmpi_coll_module_t {
+    mca_coll_base_module_t super;
+    mca_coll_base_comm_coll_t host;
+} redmpi_coll_module_t;
+redmpi_coll_module_t *redmpi_shim_coll_module_new(void);
+mca_coll_base_comm_coll_t *redmpi_shim_comm_coll(const ompi_communicator_t *comm);
+void redmpi_shim_module_retain(mca_coll_base_module_t *module);
+void redmpi_shim_module_release(mca_coll_base_module_t *module);
+
 /* Communicators and groups. */
 int redmpi_shim_comm_rank(const ompi_communicator_t *comm);
 int redmpi_shim_comm_size(const ompi_communicator_t *comm);
@@ -69,8 +91,12 @@ int redmpi_shim_at_finalize(int (*callback)(void));
 const char *redmpi_shim_host_version(void);
 const char *redmpi_shim_built_version(void);
 const char *redmpi_shim_hostname(void);
-int redmpi_shim_node_count(void);
-int redmpi_shim_is_main_program(void);
+uint32_t redmpi_shim_native_rank(void);
+uint32_t redmpi_shim_native_size(void);
+/* The address in a request at which its callback finds what was registered. */
+/* Whether a request is of our own class. */
+int redmpi_shim_request_is_ours(const ompi_request_t *request);
+void *redmpi_shim_request_data(const ompi_request_t *request);
 double redmpi_shim_wtime(void);
 double redmpi_shim_wtick(void);
 #endif

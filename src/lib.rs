@@ -8,7 +8,8 @@
 pub mod determinism;
 pub mod digest;
 pub mod inject;
-pub mod mca;
+mod mca;
 pub mod protocol;
 pub mod replication;
 pub mod report;
+pub mod wire;

@@ -1,0 +1,192 @@
+//! An application's buffer as MPI describes it (address, count, datatype), and the message's bytes in it: hashed,
+//! gathered, scattered and flipped in place, whatever the datatype, without a temporary copy.
+
+use super::host::Datatype;
+use crate::digest::{digest, Algorithm, Digest, Hasher};
+use crate::protocol::Value;
+use ompi_headers as mpi;
+use std::ffi::{c_int, c_void};
+use std::ops::ControlFlow;
+
+/// A buffer. The datatype is retained by whoever keeps a `Buffer` beyond a call.
+#[derive(Clone, Copy, Debug)]
+pub struct Buffer {
+    /// Address as the application gave it (not that of the first byte, where the datatype has a lower bound).
+    pub address: *mut c_void,
+    /// Number of elements.
+    pub count: usize,
+    /// Their type.
+    pub datatype: *mut Datatype,
+}
+
+struct Visit<'a> {
+    visitor: &'a mut dyn FnMut(&mut [u8]) -> ControlFlow<()>,
+    left: u64,
+}
+
+extern "C" fn visit(context: *mut c_void, address: *mut c_void, length: usize) -> c_int {
+    // SAFETY: `context` is the `Visit` that `walk` gives the shim for the time of the call.
+    let visit = unsafe { &mut *context.cast::<Visit>() };
+    let length = (length as u64).min(visit.left) as usize;
+    if length == 0 {
+        return 1;
+    }
+    visit.left -= length as u64;
+    // SAFETY: the convertor gives addresses inside the application's buffer, which MPI's rules leave to us between
+    // the call that passes it and the request's completion.
+    let piece = unsafe { std::slice::from_raw_parts_mut(address.cast::<u8>(), length) };
+    // A visitor of ours does not panic; if one did, the unwinding must not reach the C frames.
+    let flow = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| (visit.visitor)(piece)));
+    match flow {
+        Ok(ControlFlow::Continue(())) if visit.left > 0 => 0,
+        Ok(_) => 1,
+        Err(_) => -1,
+    }
+}
+
+impl Buffer {
+    /// Bytes of the whole message.
+    pub fn size(&self) -> u64 {
+        // SAFETY: a live datatype.
+        unsafe { mpi::redmpi_shim_message_size(self.datatype, self.count) as u64 }
+    }
+
+    /// The whole message where it is one block of memory.
+    fn block(&self) -> Option<*mut u8> {
+        // SAFETY: a live datatype; the address is computed, not read.
+        let address = unsafe { mpi::redmpi_shim_contiguous(self.datatype, self.count, self.address) };
+        (!address.is_null()).then_some(address.cast())
+    }
+
+    /// The first `length` bytes where they are one block of memory.
+    #[allow(clippy::mut_from_ref)] // the memory is the application's, not this struct's
+    fn slice(&self, length: u64) -> Option<&mut [u8]> {
+        let length = length.min(self.size()) as usize;
+        if length == 0 {
+            return Some(&mut []);
+        }
+        // SAFETY: inside the application's buffer, see `visit`; not aliased by redmpi, which handles one receive or
+        // send of a buffer at a time.
+        self.block().map(|address| unsafe { std::slice::from_raw_parts_mut(address, length) })
+    }
+
+    /// Visits the first `length` bytes of the message in the order in which they travel.
+    fn walk(&self, length: u64, mut visitor: impl FnMut(&mut [u8]) -> ControlFlow<()>) {
+        if let Some(block) = self.slice(length) {
+            if !block.is_empty() {
+                let _ = visitor(block);
+            }
+            return;
+        }
+        let mut state = Visit { visitor: &mut visitor, left: length.min(self.size()) };
+        // SAFETY: the shim walks the application's buffer with the host's own convertor and calls `visit` with the
+        // context given here, which outlives the call.
+        let stop = unsafe {
+            mpi::redmpi_shim_walk(
+                self.datatype,
+                self.count,
+                self.address,
+                Some(visit),
+                (&raw mut state).cast::<c_void>(),
+            )
+        };
+        assert!(stop >= 0, "the host's convertor stopped in the middle of a message");
+    }
+
+    /// Length and digest of the first `length` bytes.
+    pub fn value(&self, algorithm: Algorithm, length: u64) -> Value {
+        let digest = match self.slice(length) {
+            Some(block) => digest(algorithm, block),
+            None => {
+                let mut hasher = Hasher::new(algorithm);
+                self.walk(length, |piece| {
+                    hasher.update(piece);
+                    ControlFlow::Continue(())
+                });
+                hasher.finish()
+            }
+        };
+        Value { length, digest }
+    }
+
+    /// The first `length` bytes, packed.
+    pub fn gather(&self, length: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length.min(self.size()) as usize);
+        self.walk(length, |piece| {
+            bytes.extend_from_slice(piece);
+            ControlFlow::Continue(())
+        });
+        bytes
+    }
+
+    /// The contiguous first `length` bytes' address, for sending without a copy.
+    pub fn contiguous(&self, length: u64) -> Option<*const u8> {
+        self.slice(length).map(|block| block.as_ptr())
+    }
+
+    /// Puts packed bytes into the buffer, as far as they fit.
+    pub fn scatter(&self, bytes: &[u8]) {
+        let mut rest = bytes;
+        self.walk(bytes.len() as u64, |piece| {
+            let (now, later) = rest.split_at(piece.len().min(rest.len()));
+            piece[..now.len()].copy_from_slice(now);
+            rest = later;
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Whether the first bytes are these.
+    pub fn equals(&self, bytes: &[u8]) -> bool {
+        let mut rest = bytes;
+        let mut equal = true;
+        self.walk(bytes.len() as u64, |piece| {
+            let (now, later) = rest.split_at(piece.len().min(rest.len()));
+            equal = now == piece;
+            rest = later;
+            if equal {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
+            }
+        });
+        equal && rest.is_empty()
+    }
+
+    /// Flips one bit of the message, counted in the order in which its bytes travel, in the application's memory.
+    pub fn flip(&self, bit: u64) {
+        let mut skip = bit / 8;
+        self.walk(bit / 8 + 1, |piece| {
+            if skip < piece.len() as u64 {
+                piece[skip as usize] ^= 1 << (bit % 8);
+                return ControlFlow::Break(());
+            }
+            skip -= piece.len() as u64;
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Keeps the datatype alive, as MPI_Type_free may be called before the message is complete.
+    pub fn retain(&self) {
+        // SAFETY: a live datatype; released by `release`.
+        unsafe { mpi::redmpi_shim_datatype_retain(self.datatype) }
+    }
+
+    /// Gives up what `retain` took.
+    pub fn release(&self) {
+        // SAFETY: retained before.
+        unsafe { mpi::redmpi_shim_datatype_release(self.datatype) }
+    }
+}
+
+/// A buffer of bytes of our own.
+pub fn byte() -> *mut Datatype {
+    // SAFETY: the address of Open MPI's predefined datatype.
+    unsafe { mpi::redmpi_shim_byte() }
+}
+
+/// A digest for values that are compared otherwise (truncated messages, classes of equal copies).
+pub fn class(number: u8) -> Digest {
+    let mut bytes = [0; 20];
+    bytes[0] = number;
+    Digest(bytes)
+}
