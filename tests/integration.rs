@@ -515,7 +515,8 @@ fn wrong_rank_maps() {
     // The words are the line as a message may write it, after the file's name, and what is wrong there.
     refused(&ADJACENT.replace("4 1 1\n", ""), &["4"]);
     refused(&ADJACENT.replace("4 1 1\n", "3 1 1\n"), &[":8", "3"]);
-    refused(&ADJACENT.replace("4 1 1\n", "4 1 2\n"), &[":7", "4"]);
+    refused(&ADJACENT.replace("4 1 1\n", "4 1 2\n"), &[":7", "5"]); // who has that place
+
     refused(&ADJACENT.replace("4 1 1\n", "6 1 1\n"), &[":7", "6"]);
     refused(&ADJACENT.replace("4 1 1\n", "4 2 1\n"), &[":7", "2"]);
     refused(&ADJACENT.replace("4 1 1\n", "4 1 3\n"), &[":7", "3"]);

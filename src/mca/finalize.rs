@@ -182,6 +182,8 @@ pub fn abort(text: &str) {
     if ABORTING.swap(true, Ordering::Relaxed) {
         return;
     }
+    // All receivers of a message find the same at about the same time: the first to speak ends the others.
+    std::thread::sleep(Duration::from_millis(50) * runtime::get().native.min(40));
     output::say(&format!("[{}] {text}", runtime::place()));
     let mut report = merge(vec![record()]);
     report.verdict = report::Verdict::Failed;

@@ -710,9 +710,13 @@ impl Outcome {
         let said = self.message().to_lowercase();
         self.need(!said.is_empty(), "redmpi says nothing");
         self.need(!said.contains("panicked"), "redmpi failed instead of refusing");
+        // A number has to stand by itself, not in a path.
+        let tokens: BTreeSet<&str> =
+            said.split(|c: char| !c.is_alphanumeric() && !matches!(c, '-' | '_' | '/')).collect();
         for word in words {
-            let word = word.as_ref();
-            self.need(said.contains(&word.to_lowercase()), &format!("the message does not say `{word}`"));
+            let word = word.as_ref().to_lowercase();
+            let there = if word.parse::<i64>().is_ok() { tokens.contains(&*word) } else { said.contains(&word) };
+            self.need(there, &format!("the message does not say `{word}`"));
         }
     }
 }
