@@ -12,6 +12,11 @@
 #include "opal/class/opal_list.h"
 #include "opal/class/opal_pointer_array.h"
 #include "opal/datatype/opal_convertor.h"
+#if OMPI_MAJOR_VERSION >= 5
+#include "opal/mca/pmix/pmix-internal.h"
+#else
+#include "opal/mca/pmix/pmix.h"
+#endif
 #include "opal/util/bit_ops.h"
 #include "opal/mca/base/base.h"
 #include "opal/util/proc.h"
@@ -402,6 +407,25 @@ const char *redmpi_shim_host_version(void)
 const char *redmpi_shim_hostname(void)
 {
     return ompi_process_info.nodename;
+}
+
+char *redmpi_shim_host_of(uint32_t native)
+{
+    opal_process_name_t name = {.jobid = OMPI_PROC_MY_NAME->jobid, .vpid = native};
+    char *host = NULL;
+    int rc;
+
+#if OMPI_MAJOR_VERSION >= 5
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, PMIX_HOSTNAME, &name, &host, PMIX_STRING);
+#else
+    OPAL_MODEX_RECV_VALUE_OPTIONAL(rc, OPAL_PMIX_HOSTNAME, &name, &host, OPAL_STRING);
+#endif
+    return OPAL_SUCCESS == rc ? host : NULL;
+}
+
+int redmpi_shim_one_node(void)
+{
+    return ompi_process_info.num_local_peers + 1 >= ompi_process_info.num_procs;
 }
 
 uint32_t redmpi_shim_native_rank(void)

@@ -91,6 +91,10 @@ int redmpi_shim_at_finalize(int (*callback)(void));
 const char *redmpi_shim_host_version(void);
 const char *redmpi_shim_built_version(void);
 const char *redmpi_shim_hostname(void);
+/* The name of a native rank's host, to be freed; null where Open MPI does not know it. */
+char *redmpi_shim_host_of(uint32_t native);
+/* Whether all processes of the job are on this node. */
+int redmpi_shim_one_node(void);
 uint32_t redmpi_shim_native_rank(void);
 uint32_t redmpi_shim_native_size(void);
 /* The address in a request at which its callback finds what was registered. */

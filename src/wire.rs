@@ -89,6 +89,8 @@ pub enum Control {
     },
     /// A process's record for the verdict (JSON).
     Report(Body),
+    /// A hash of what all processes have to agree on: version, degree, protocol, digest, rank map.
+    Agree(u64),
     /// Native rank 0 has printed the verdict; the exit status of the job.
     Done(i32),
 }
@@ -234,6 +236,10 @@ impl Control {
                 out.push(9);
                 put_body(out, *body);
             }
+            Control::Agree(hash) => {
+                out.push(11);
+                out.extend_from_slice(&hash.to_le_bytes());
+            }
             Control::Done(code) => {
                 out.push(10);
                 out.extend_from_slice(&code.to_le_bytes());
@@ -264,6 +270,7 @@ impl Control {
             8 => Control::Reading { kind: reader.u8()?, ordinal: reader.u64()? },
             9 => Control::Report(reader.body()?),
             10 => Control::Done(reader.i32()?),
+            11 => Control::Agree(reader.u64()?),
             _ => return None,
         };
         Some((control, reader.0))
@@ -278,7 +285,7 @@ impl Control {
             | Control::Answer(key, _)
             | Control::Correction(key, _) => Some(key.comm),
             Control::Envelope { comm, .. } | Control::Probed { comm, .. } => Some(*comm),
-            Control::Reading { .. } | Control::Report(_) | Control::Done(_) => None,
+            Control::Reading { .. } | Control::Report(_) | Control::Done(_) | Control::Agree(_) => None,
         }
     }
 }
@@ -332,6 +339,7 @@ mod tests {
             (any::<u8>(), any::<u64>()).prop_map(|(kind, ordinal)| Control::Reading { kind, ordinal }),
             bodies.prop_map(Control::Report),
             any::<i32>().prop_map(Control::Done),
+            any::<u64>().prop_map(Control::Agree),
         ]
     }
 

@@ -68,6 +68,7 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
         }
         if world {
             channel::listen();
+            runtime::agree();
             if let Err(error) = finalize::arrange() {
                 return error;
             }

@@ -746,6 +746,7 @@ pub fn control(from: u32, bytes: &[u8]) {
         Control::Reading { kind, ordinal } => super::clock::told(kind, ordinal, rest),
         Control::Report(body) => finalize::report_arrived(from, body, rest),
         Control::Done(code) => finalize::done(code),
+        Control::Agree(hash) => runtime::compare(from, hash),
         _ => {
             let Some(id) = control.comm() else { return };
             let whereabouts = lock(&runtime::get().registry).find(id, from, bytes);
@@ -826,7 +827,7 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
         Control::Probed { ordinal, found, .. } => {
             lock(&shadow.inner).probed.insert(ordinal, found);
         }
-        Control::Reading { .. } | Control::Report(_) | Control::Done(_) => {}
+        Control::Reading { .. } | Control::Report(_) | Control::Done(_) | Control::Agree(_) => {}
     }
 }
 

@@ -6,7 +6,12 @@ use crate::inject::Injector;
 use crate::protocol::ring::{ReplicaSet, Ring};
 use crate::replication::rank_map::RankMap;
 use crate::report::Event;
+use crate::wire::Control;
+use ompi_headers as mpi;
+use rustc_hash::FxHasher;
 use std::collections::HashMap;
+use std::ffi::{CStr, CString};
+use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -74,7 +79,10 @@ pub fn start(native: u32, native_size: u32, threads: bool) -> Result<bool, Strin
     let degree = config.degree;
     let map = match &config.rank_map {
         Some(path) => RankMap::from_file(path, native_size, degree),
-        None => RankMap::by_formula(native_size, degree),
+        None => match nodes(native_size) {
+            Some(nodes) if degree > 1 && config.by_node => RankMap::by_node(&nodes, degree),
+            _ => RankMap::by_formula(native_size, degree),
+        },
     }
     .map_err(|error| error.to_string())?;
     if let Some(path) = &config.report {
@@ -112,6 +120,31 @@ pub fn start(native: u32, native_size: u32, threads: bool) -> Result<bool, Strin
     Ok(true)
 }
 
+/// Every native rank's node, where the job has several and Open MPI tells.
+fn nodes(native_size: u32) -> Option<Vec<u32>> {
+    // SAFETY: MPI_Init knows the job's processes by now.
+    if unsafe { mpi::redmpi_shim_one_node() } != 0 {
+        return None;
+    }
+    let mut numbers: HashMap<CString, u32> = HashMap::new();
+    (0..native_size)
+        .map(|native| {
+            // SAFETY: a native rank of this job; the name is malloc'ed and ours.
+            let host = unsafe {
+                let name = mpi::redmpi_shim_host_of(native);
+                if name.is_null() {
+                    return None;
+                }
+                let host = CStr::from_ptr(name).to_owned();
+                libc::free(name.cast());
+                host
+            };
+            let next = numbers.len() as u32;
+            Some(*numbers.entry(host).or_insert(next))
+        })
+        .collect()
+}
+
 /// A report that cannot be written should not be found out after a month.
 fn check_report(path: &std::path::Path) -> Result<(), String> {
     let folder = match path.parent() {
@@ -136,6 +169,36 @@ fn check_report(path: &std::path::Path) -> Result<(), String> {
             .map_err(|error| refuse(format!("an earlier report cannot be removed: {error}")))?;
     }
     Ok(())
+}
+
+/// What all processes have to agree on, as a number.
+fn hash() -> u64 {
+    let runtime = get();
+    let config = &runtime.config;
+    let mut hasher = FxHasher::default();
+    let words = (env!("CARGO_PKG_VERSION"), config.degree, config.protocol.name(), config.comparison.name());
+    (words, &runtime.map).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Tells the next process how this one sees the job: a file that differs between hosts must not go unnoticed.
+pub fn agree() {
+    let runtime = get();
+    let next = (runtime.native + 1) % runtime.map.native_size();
+    if next != runtime.native {
+        super::channel::control(next, &Control::Agree(hash()), &[]);
+    }
+}
+
+/// The process before this one sees the job so.
+pub fn compare(from: u32, other: u64) {
+    if other != hash() {
+        super::finalize::abort(&format!(
+            "this process on {} and native rank {from} do not agree on version, degree, protocol, digest or rank map: \
+             the same redmpi, the same variables and the same rank map file are wanted on every host",
+            super::host::hostname()
+        ));
+    }
 }
 
 impl Runtime {

@@ -79,6 +79,8 @@ pub struct Config {
     pub comparison: Comparison,
     /// File of the rank map, instead of the formula.
     pub rank_map: Option<PathBuf>,
+    /// Whether replicas are kept on different nodes where the formula would not.
+    pub by_node: bool,
     /// Whether every replica's standard output is shown.
     pub all_output: bool,
     /// File for the JSON report.
@@ -114,6 +116,7 @@ struct Storage {
     protocol: Cell<c_int>,
     digest: Cell<c_int>,
     rank_map: Cell<*mut c_char>,
+    placement: Cell<c_int>,
     stdout: Cell<c_int>,
     report: Cell<*mut c_char>,
     exit_on_detection: Cell<bool>,
@@ -131,6 +134,7 @@ static STORAGE: Storage = Storage {
     protocol: Cell::new(0),
     digest: Cell::new(0),
     rank_map: Cell::new(std::ptr::null_mut()),
+    placement: Cell::new(0),
     stdout: Cell::new(0),
     report: Cell::new(std::ptr::null_mut()),
     exit_on_detection: Cell::new(true),
@@ -161,6 +165,7 @@ struct Variable {
 const PROTOCOLS: &[&CStr] = &[c"msgplushash", c"alltoall"];
 const DIGESTS: &[&CStr] = &[c"crc32c", c"xxh3", c"sha1", c"memcmp"];
 const CLOCKS: &[&CStr] = &[c"none", c"mpi", c"all"];
+const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
 const OUTPUTS: &[&CStr] = &[c"leader", c"all"];
 
 static VARIABLES: &[Variable] = &[
@@ -191,6 +196,13 @@ static VARIABLES: &[Variable] = &[
         level: 3,
         description: c"File that says which native rank runs which replica of which virtual rank, one line \
             'native virtual replica' each; the default is the formula native = replica * N + virtual",
+    },
+    Variable {
+        name: c"placement",
+        kind: Kind::Choice(&STORAGE.placement, PLACEMENTS),
+        level: 3,
+        description: c"Without a rank map file: apart (the formula, over the processes in order of their nodes where that keeps \
+            replicas of a rank on different nodes and the plain formula does not) or formula (always the plain one)",
     },
     Variable {
         name: c"stdout",
@@ -470,6 +482,7 @@ pub fn config(native_size: u32) -> Result<Config, String> {
         protocol,
         comparison,
         rank_map: text(&STORAGE.rank_map).map(PathBuf::from),
+        by_node: read(&STORAGE.placement) == 0,
         all_output: read(&STORAGE.stdout) != 0,
         report,
         exit_on_detection: read(&STORAGE.exit_on_detection),

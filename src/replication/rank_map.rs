@@ -22,6 +22,7 @@
 //! is an error that names the file, the line, what was given and what is allowed. `docs/rank-map.md` has a
 //! longer example.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -32,7 +33,7 @@ const LARGEST_SIZE: u32 = i32::MAX as u32;
 const LISTED: usize = 8;
 
 /// Native rank ↔ (virtual rank, replica index), in constant memory unless a file says otherwise.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RankMap {
     virtual_size: u32,
     degree: u32,
@@ -42,7 +43,7 @@ pub struct RankMap {
 
 /// A place is replica · virtual_size + virtual, so the formula is the map that leaves every number as it is,
 /// and a file is a permutation of it, kept both ways.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Table {
     native_of_place: Box<[u32]>,
     place_of_native: Box<[u32]>,
@@ -61,6 +62,42 @@ impl RankMap {
             return Err(RankMapError::Size { native_size, degree });
         }
         Ok(RankMap { virtual_size: native_size / degree, degree, table: None })
+    }
+
+    /// The map that keeps the replicas of a rank on different nodes, given every native rank's node: the formula
+    /// where it does that already, else the formula over the native ranks in order of their nodes (a node's processes
+    /// are then neighbours, and replicas of a rank are `virtual_size` apart). Where a node has more than
+    /// `virtual_size` processes no map can do it, and the formula it is.
+    ///
+    /// # Errors
+    /// Those of [`RankMap::by_formula`].
+    pub fn by_node(nodes: &[u32], degree: u32) -> Result<RankMap, RankMapError> {
+        let formula = RankMap::by_formula(u32::try_from(nodes.len()).unwrap_or(u32::MAX), degree)?;
+        let size = formula.virtual_size as usize;
+        let shared = |rank: usize| {
+            let places = nodes[rank..].iter().step_by(size);
+            let mut seen: Vec<u32> = places.copied().collect();
+            seen.sort_unstable();
+            seen.windows(2).any(|pair| pair[0] == pair[1])
+        };
+        if !(0..size).any(shared) {
+            return Ok(formula);
+        }
+        // Nodes in order of their first process, so that native rank 0 keeps its place.
+        let mut first: HashMap<u32, (u32, usize)> = HashMap::new();
+        for (native, node) in (0..).zip(nodes) {
+            first.entry(*node).or_insert((native, 0)).1 += 1;
+        }
+        if first.values().any(|(_, processes)| *processes > size) {
+            return Ok(formula);
+        }
+        let mut native_of_place: Box<[u32]> = (0..formula.native_size()).collect();
+        native_of_place.sort_by_key(|native| first[&nodes[*native as usize]].0);
+        let mut place_of_native = vec![0; nodes.len()].into_boxed_slice();
+        for (place, native) in (0..).zip(&native_of_place) {
+            place_of_native[*native as usize] = place;
+        }
+        Ok(RankMap { table: Some(Table { native_of_place, place_of_native }), ..formula })
     }
 
     /// The map that the file at `path` describes (format: top of this module).
@@ -420,6 +457,54 @@ mod tests {
 
     fn parse_error(text: &str) -> String {
         text_of(RankMap::parse(text, "map.txt", 4, 2))
+    }
+
+    /// Whether some rank has two replicas on one node.
+    fn shares(map: &RankMap, nodes: &[u32]) -> bool {
+        (0..map.virtual_size()).any(|rank| {
+            let mut of: Vec<u32> = map.replicas(rank).map(|native| nodes[native as usize]).collect();
+            of.sort_unstable();
+            of.windows(2).any(|pair| pair[0] == pair[1])
+        })
+    }
+
+    #[test]
+    fn the_formula_stays_where_it_keeps_replicas_apart() {
+        assert_eq!(RankMap::by_node(&[7, 7, 9, 9], 2), RankMap::by_formula(4, 2));
+        assert_eq!(RankMap::by_node(&[0, 1, 1, 0], 2), RankMap::by_formula(4, 2));
+    }
+
+    #[test]
+    fn processes_dealt_out_over_nodes_are_sorted() {
+        let nodes = [4, 2, 4, 2];
+        let map = RankMap::by_node(&nodes, 2).unwrap();
+        assert_eq!(
+            (0..4).map(|native| (map.virtual_of(native), map.replica_of(native))).collect::<Vec<_>>(),
+            [(0, 0), (0, 1), (1, 0), (1, 1)]
+        );
+        assert!(!shares(&map, &nodes));
+    }
+
+    #[test]
+    fn a_node_with_too_many_processes_cannot_be_helped() {
+        assert_eq!(RankMap::by_node(&[0, 0, 0, 1], 2), RankMap::by_formula(4, 2));
+        assert!(RankMap::by_node(&[0, 0, 1], 2).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn replicas_are_apart_wherever_that_is_possible(
+            degree in 1..5_u32, size in 1..6_u32, dice in prop::collection::vec(0..4_u32, 30)
+        ) {
+            let nodes = &dice[..(degree * size) as usize];
+            let map = RankMap::by_node(nodes, degree).unwrap();
+            let fullest = nodes.iter().map(|node| nodes.iter().filter(|other| *other == node).count()).max().unwrap();
+            prop_assert_eq!(shares(&map, nodes), fullest > size as usize && degree > 1);
+            for native in 0..degree * size {
+                prop_assert_eq!(map.native_of(map.virtual_of(native), map.replica_of(native)), native);
+            }
+            prop_assert_eq!(map.native_of(0, 0), 0);
+        }
     }
 
     #[test]
