@@ -425,7 +425,7 @@ char *redmpi_shim_host_of(uint32_t native)
 
 int redmpi_shim_one_node(void)
 {
-    return ompi_process_info.num_local_peers + 1 >= ompi_process_info.num_procs;
+    return (uint64_t) ompi_process_info.num_local_peers + 1 >= (uint64_t) ompi_process_info.num_procs;
 }
 
 uint32_t redmpi_shim_native_rank(void)
