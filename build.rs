@@ -107,7 +107,9 @@ fn declarations() {
         .allowlist_function("opal_progress|opal_output|opal_progress_register|opal_progress_unregister")
         .allowlist_function("mca_base_(component_find|var_register|var_register_synonym|var_enum_create)")
         .allowlist_function("ompi_mpi_abort|ompi_attr_create_keyval|ompi_attr_set_aint")
-        .allowlist_var("ompi_(coll|pml)_base_framework|mca_pml|mca_pml_base_selected_component")
+        .allowlist_var(
+            "ompi_(coll|pml)_base_framework|ompi_request_functions|mca_pml|mca_pml_base_selected_component",
+        )
         .allowlist_var("ompi_mpi_(comm_world|comm_self|byte|thread_multiple|state)")
         .allowlist_type(
             "mca_(pml|coll)_base_.*|mca_base_.*|ompi_(request|communicator|group|datatype|status|message).*",

@@ -71,21 +71,39 @@ pub enum Control {
         /// Tag that it matched.
         tag: i32,
     },
-    /// The leader's outcome of the `ordinal`-th probe on a communicator; `None`: nothing there.
-    Probed {
+    /// The leader's decisions about calls whose outcome depends on timing, on one communicator (`determinism::decisions`).
+    /// The outcome of a successful one is the body: numbers, four bytes each.
+    Decided {
         /// The communicator.
         comm: CommId,
-        /// Counted from 0 in the order of calls.
+        /// Counted from 0 in the order in which they were sent.
         ordinal: u64,
-        /// Source and tag of the message that was found.
-        found: Option<(i32, i32)>,
+        /// This many calls find nothing; 0: one call finds what the body says.
+        run: u32,
+        /// They go on where the decision before this one ended.
+        on: bool,
+        /// The outcome.
+        body: Body,
     },
-    /// The leader's `ordinal`-th reading of a clock; the bytes follow inline.
-    Reading {
-        /// Which clock (`mca::clock`).
+    /// So many messages with decisions have arrived from you.
+    Heeded(u64),
+    /// A value shared among the replicas of a virtual rank: the sender's `ordinal`-th of this kind.
+    Shared {
+        /// The communicator it is about; all zero for none.
+        comm: CommId,
+        /// What it is (`mca::share`).
         kind: u8,
-        /// Counted from 0 per kind.
+        /// Counted from 0 per communicator and kind.
         ordinal: u64,
+        /// The value.
+        body: Body,
+    },
+    /// I have waited long for something of yours: where are you?
+    Where,
+    /// What the sender is doing; the text follows inline.
+    Here {
+        /// It is in MPI_Finalize and will not do anything else for the application.
+        finalizing: bool,
     },
     /// A process's record for the verdict (JSON).
     Report(Body),
@@ -218,19 +236,29 @@ impl Control {
                 out.extend_from_slice(&source.to_le_bytes());
                 out.extend_from_slice(&tag.to_le_bytes());
             }
-            Control::Probed { comm, ordinal, found } => {
+            Control::Decided { comm, ordinal, run, on, body } => {
                 out.push(7);
                 put_comm(out, *comm);
                 out.extend_from_slice(&ordinal.to_le_bytes());
-                out.push(u8::from(found.is_some()));
-                let (source, tag) = found.unwrap_or_default();
-                out.extend_from_slice(&source.to_le_bytes());
-                out.extend_from_slice(&tag.to_le_bytes());
+                out.extend_from_slice(&run.to_le_bytes());
+                out.push(u8::from(*on));
+                put_body(out, *body);
             }
-            Control::Reading { kind, ordinal } => {
+            Control::Shared { comm, kind, ordinal, body } => {
                 out.push(8);
+                put_comm(out, *comm);
                 out.push(*kind);
                 out.extend_from_slice(&ordinal.to_le_bytes());
+                put_body(out, *body);
+            }
+            Control::Heeded(count) => {
+                out.push(12);
+                out.extend_from_slice(&count.to_le_bytes());
+            }
+            Control::Where => out.push(13),
+            Control::Here { finalizing } => {
+                out.push(14);
+                out.push(u8::from(*finalizing));
             }
             Control::Report(body) => {
                 out.push(9);
@@ -262,15 +290,25 @@ impl Control {
                 source: reader.i32()?,
                 tag: reader.i32()?,
             },
-            7 => {
-                let (comm, ordinal, found) = (reader.comm()?, reader.u64()?, reader.u8()?);
-                let at = (reader.i32()?, reader.i32()?);
-                Control::Probed { comm, ordinal, found: (found != 0).then_some(at) }
-            }
-            8 => Control::Reading { kind: reader.u8()?, ordinal: reader.u64()? },
+            7 => Control::Decided {
+                comm: reader.comm()?,
+                ordinal: reader.u64()?,
+                run: reader.u32()?,
+                on: reader.u8()? != 0,
+                body: reader.body()?,
+            },
+            8 => Control::Shared {
+                comm: reader.comm()?,
+                kind: reader.u8()?,
+                ordinal: reader.u64()?,
+                body: reader.body()?,
+            },
             9 => Control::Report(reader.body()?),
             10 => Control::Done(reader.i32()?),
             11 => Control::Agree(reader.u64()?),
+            12 => Control::Heeded(reader.u64()?),
+            13 => Control::Where,
+            14 => Control::Here { finalizing: reader.u8()? != 0 },
             _ => return None,
         };
         Some((control, reader.0))
@@ -284,8 +322,14 @@ impl Control {
             | Control::Probe(key, _)
             | Control::Answer(key, _)
             | Control::Correction(key, _) => Some(key.comm),
-            Control::Envelope { comm, .. } | Control::Probed { comm, .. } => Some(*comm),
-            Control::Reading { .. } | Control::Report(_) | Control::Done(_) | Control::Agree(_) => None,
+            Control::Envelope { comm, .. } | Control::Decided { comm, .. } => Some(*comm),
+            Control::Shared { .. }
+            | Control::Heeded(_)
+            | Control::Where
+            | Control::Here { .. }
+            | Control::Report(_)
+            | Control::Done(_)
+            | Control::Agree(_) => None,
         }
     }
 }
@@ -331,12 +375,22 @@ mod tests {
                 source: k.source,
                 tag: k.tag
             }),
-            (keys(), any::<Option<(i32, i32)>>()).prop_map(|(k, found)| Control::Probed {
+            (keys(), any::<(u32, bool)>(), bodies.clone()).prop_map(|(k, (run, on), body)| Control::Decided {
                 comm: k.comm,
                 ordinal: k.index,
-                found
+                run,
+                on,
+                body
             }),
-            (any::<u8>(), any::<u64>()).prop_map(|(kind, ordinal)| Control::Reading { kind, ordinal }),
+            (keys(), any::<u8>(), bodies.clone()).prop_map(|(k, kind, body)| Control::Shared {
+                comm: k.comm,
+                kind,
+                ordinal: k.index,
+                body
+            }),
+            any::<u64>().prop_map(Control::Heeded),
+            Just(Control::Where),
+            any::<bool>().prop_map(|finalizing| Control::Here { finalizing }),
             bodies.prop_map(Control::Report),
             any::<i32>().prop_map(Control::Done),
             any::<u64>().prop_map(Control::Agree),

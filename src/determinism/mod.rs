@@ -1,4 +1,5 @@
 //! What could differ between replicas and is therefore decided by the leader (paper, section III C).
 
 pub mod counters;
+pub mod decisions;
 pub mod order;

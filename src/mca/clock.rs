@@ -7,19 +7,10 @@
 //! in common.
 
 use super::guard::guard;
-use super::runtime::{self, lock};
+use super::share;
 use super::vars::Clocks;
-use super::{channel, host, request};
-use crate::wire::Control;
 use ompi_headers as mpi;
-use std::collections::HashMap;
 use std::ffi::{c_int, c_long, c_void};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Mutex;
-use std::thread::ThreadId;
-
-static ACTIVE: AtomicBool = AtomicBool::new(false);
-static THREAD: Mutex<Option<ThreadId>> = Mutex::new(None);
 
 /// What is read. Each kind is counted on its own, so that a library that reads one of them now and then, on a whim,
 /// cannot bring the others out of step.
@@ -36,53 +27,28 @@ enum Kind {
     Times,
 }
 
-const KINDS: usize = 8;
-static NEXT: [AtomicU64; KINDS] = [const { AtomicU64::new(0) }; KINDS];
-
-type Told = HashMap<(u8, u64), Vec<u8>>;
-static TOLD: Mutex<Option<Told>> = Mutex::new(None);
-
-/// The leader has read a clock.
-pub fn told(kind: u8, ordinal: u64, reading: &[u8]) {
-    lock(&TOLD).get_or_insert_with(HashMap::new).insert((kind, ordinal), reading.to_vec());
-}
-
-/// From here on every process has its own clocks again (MPI_Finalize).
-pub fn stop() {
-    ACTIVE.store(false, Ordering::Relaxed);
-}
-
 /// Reads through `read`, which fills a value; followers get the leader's bytes instead.
 ///
 /// # Safety
 /// `T` is plain data for which every pattern of bytes is valid.
-unsafe fn shared<T: Copy>(kind: Kind, read: impl FnOnce() -> T) -> T {
-    if !ACTIVE.load(Ordering::Relaxed) || *lock(&THREAD) != Some(std::thread::current().id()) {
+unsafe fn shared<T: Copy>(kind: Kind, read: impl Fn() -> T) -> T {
+    if !share::here() {
         return read();
     }
-    let runtime = runtime::get();
-    let ordinal = NEXT[kind as usize].fetch_add(1, Ordering::Relaxed);
-    if runtime.leads() {
-        let value = read();
+    let mut own = None;
+    let bytes = share::leader(kind as u8, "the reading of a clock", || {
+        let value = own.insert(read());
         // SAFETY: plain data, see above.
-        let bytes = unsafe { std::slice::from_raw_parts((&raw const value).cast::<u8>(), size_of::<T>()) };
-        for twin in runtime.twins() {
-            channel::control(twin, &Control::Reading { kind: kind as u8, ordinal }, bytes);
-        }
+        unsafe { std::slice::from_raw_parts((&raw const *value).cast::<u8>(), size_of::<T>()) }.to_vec()
+    });
+    if let Some(value) = own {
         return value;
     }
-    loop {
-        let reading = lock(&TOLD).as_mut().and_then(|told| told.remove(&(kind as u8, ordinal)));
-        if let Some(bytes) = reading {
-            if bytes.len() != size_of::<T>() {
-                return read(); // a leader of another build; versions are the administrator's to keep equal
-            }
-            // SAFETY: as many bytes as the value has, and every pattern is valid.
-            return unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) };
-        }
-        host::progress();
-        request::reap();
+    if bytes.len() != size_of::<T>() {
+        return read(); // another build's leader; `runtime::agree` ends such jobs
     }
+    // SAFETY: as many bytes as the value has, and every pattern is valid.
+    unsafe { std::ptr::read_unaligned(bytes.as_ptr().cast()) }
 }
 
 extern "C" fn wtime() -> f64 {
@@ -105,7 +71,7 @@ struct Filled<T> {
 
 /// # Safety
 /// `place` is null or a place for a `T`; `read` is the C library's function.
-unsafe fn fill<T: Copy>(kind: Kind, place: *mut T, read: impl FnOnce(*mut T) -> c_long) -> c_long {
+unsafe fn fill<T: Copy>(kind: Kind, place: *mut T, read: impl Fn(*mut T) -> c_long) -> c_long {
     guard("a clock", -1, || {
         // SAFETY: structs of numbers of the C library; what it leaves unset is zero.
         let filled = unsafe {
@@ -156,12 +122,6 @@ unsafe extern "C" fn getrusage(who: c_int, place: *mut libc::rusage) -> c_int {
 unsafe extern "C" fn times(place: *mut libc::tms) -> libc::clock_t {
     // SAFETY: as above.
     unsafe { fill(Kind::Times, place, |value| libc::times(value)) }
-}
-
-/// From here on the calling thread's readings are shared.
-pub fn start() {
-    *lock(&THREAD) = Some(std::thread::current().id());
-    ACTIVE.store(true, Ordering::Relaxed);
 }
 
 /// The function that stands in for a name.

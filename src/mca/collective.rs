@@ -32,6 +32,11 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
+/// Whether this thread is inside a collective operation of the host.
+pub fn inside() -> bool {
+    INSIDE.get()
+}
+
 /// Counts an operation that the application calls.
 fn counted(operation: impl FnOnce() -> c_int) -> c_int {
     if INSIDE.get() {

@@ -9,6 +9,7 @@ use super::receive::Flight;
 use super::runtime::{self, lock};
 use super::{channel, output};
 use crate::determinism::counters::Counters;
+use crate::determinism::decisions::{Following, Leading};
 use crate::determinism::order::Order;
 use crate::wire::CommId;
 use ompi_headers as mpi;
@@ -49,10 +50,12 @@ pub struct Inner {
     pub sends: Counters,
     /// Messages whose comparison is not over.
     pub flights: HashMap<Place, Flight, BuildHasherDefault<Mix>>,
-    /// Probes made here, in order.
-    pub probes: u64,
-    /// The leader's outcomes that were not asked for yet.
-    pub probed: HashMap<u64, Option<(i32, i32)>>,
+    /// Decisions of a leader that were sent.
+    pub decisions: u64,
+    /// Calls whose outcome depends on timing, on the leader.
+    pub leading: Leading,
+    /// The same on a follower.
+    pub following: Following,
     /// Receives posted and not complete.
     pub outstanding: usize,
     /// The application has freed the communicator.
@@ -168,6 +171,7 @@ impl Registry {
     /// Forgets a communicator that the application has freed and that has no receive left.
     pub fn forget(&mut self, id: CommId) {
         self.by_id.remove(&id);
+        super::share::forget(id);
     }
 }
 

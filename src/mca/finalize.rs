@@ -6,7 +6,7 @@
 
 use super::guard::guard;
 use super::runtime::{self, lock};
-use super::{channel, clock, host, output, request};
+use super::{channel, host, output, request, share};
 use crate::report::{self, CollectiveCounts, JobInfo, MessageCounts, ProcessReport, Report};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -23,6 +23,8 @@ pub const FAILED: c_int = 66;
 static RECORDS: Mutex<Vec<ProcessReport>> = Mutex::new(Vec::new());
 static DONE: AtomicI32 = AtomicI32::new(-1);
 static ABORTING: AtomicBool = AtomicBool::new(false);
+/// MPI_Finalize was called.
+static BEGUN: AtomicBool = AtomicBool::new(false);
 static STATUS: AtomicI32 = AtomicI32::new(0);
 static OVERRIDE: AtomicI32 = AtomicI32::new(0);
 static OTHERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
@@ -43,13 +45,19 @@ pub fn arrange() -> Result<(), c_int> {
     }
 }
 
+/// Whether this process is in MPI_Finalize.
+pub fn has_begun() -> bool {
+    BEGUN.load(Ordering::Relaxed)
+}
+
 extern "C" fn remember_status(status: c_int, _: *mut c_void) {
     STATUS.store(status, Ordering::Relaxed);
 }
 
 unsafe extern "C" fn at_finalize() -> c_int {
     guard("MPI_Finalize", host::ERROR, || {
-        clock::stop();
+        BEGUN.store(true, Ordering::Relaxed);
+        share::stop();
         channel::flush();
         let runtime = runtime::get();
         if runtime.native == 0 {

@@ -1,18 +1,16 @@
 //! The interposed PML: the functions that Open MPI calls instead of the host's.
 
-use super::communicator;
+use super::communicator::{self, Shadow};
 use super::guard::guard;
 use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request, SendMode, Status, ERROR, SUCCESS};
 use super::message::Buffer;
 use super::request::{self, Outer};
 use super::runtime::{self, count, lock};
-use super::vars::Clocks;
-use super::{channel, clock, finalize, got, identity, output, receive, send};
-use crate::wire::Control;
+use super::{channel, clock, finalize, got, identity, outcome, output, receive, send, share};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Steps in front of the host PML.
 pub fn interpose() {
@@ -75,10 +73,14 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
             output_of_replicas();
             if runtime.verifies() {
                 let clocks = runtime.config.clocks;
-                if clocks != Clocks::None {
-                    clock::start();
-                }
-                got::replace(&move |name| clock::replacement(name, clocks).or_else(|| identity::replacement(name)));
+                share::start();
+                // SAFETY: in MPI_Init, before the application has a request.
+                unsafe { outcome::interpose() };
+                got::replace(&move |name| {
+                    clock::replacement(name, clocks)
+                        .or_else(|| identity::replacement(name))
+                        .or_else(|| outcome::replacement(name))
+                });
             }
         }
         SUCCESS
@@ -440,40 +442,32 @@ unsafe extern "C" fn persistent_cancel(request: *mut Request, _: c_int) -> c_int
 
 // ---- probes: the leader's outcome is everybody's (paper, section III C) ----
 
-/// What a probe found: source and tag.
-type Found = Option<(i32, i32)>;
-
-/// Agrees on the outcome of a probe. The leader's `look` is asked; the others take what it found.
-fn agree(shadow: &communicator::Shadow, look: impl FnOnce() -> Result<Found, c_int>) -> Result<Found, c_int> {
-    let runtime = runtime::get();
-    let ordinal = {
-        let mut inner = lock(&shadow.inner);
-        inner.probes += 1;
-        inner.probes - 1
-    };
-    if runtime.leads() {
-        let found = look()?;
-        for twin in runtime.twins() {
-            channel::control(twin, &Control::Probed { comm: shadow.id, ordinal, found }, &[]);
+/// Agrees on the outcome of a probe: the leader's `look` is asked, the others take what it found, source and tag.
+fn agree(
+    shadow: &Arc<Shadow>,
+    what: &'static str,
+    (from, tag): (c_int, c_int),
+    blocking: bool,
+    look: impl FnOnce() -> Result<Option<(i32, i32)>, c_int>,
+) -> Result<Option<(i32, i32)>, c_int> {
+    let mut result = Ok(());
+    let found = outcome::agree(shadow, outcome::probe_key(from, tag), what, blocking, || match look() {
+        Ok(found) => found.map(|(source, tag)| vec![source, tag]),
+        Err(error) => {
+            result = Err(error);
+            blocking.then(Vec::new)
         }
-        return Ok(found);
-    }
-    let found = loop {
-        if let Some(found) = lock(&shadow.inner).probed.remove(&ordinal) {
-            break found;
-        }
-        host::progress();
-        request::reap();
-    };
-    Ok(found)
+    });
+    result.map(|()| match found.as_deref() {
+        Some([source, tag]) => Some((*source, *tag)),
+        _ => None,
+    })
 }
 
 /// Earlier receives that could have taken the message have been matched on the leader: they are to come here first.
-fn wait_for_earlier(shadow: &communicator::Shadow, source: i32, tag: i32) {
-    while lock(&shadow.inner).order.covers(source, tag) {
-        host::progress();
-        request::reap();
-    }
+fn wait_for_earlier(shadow: &Shadow, source: i32, tag: i32) {
+    let what = || format!("what earlier receives on {} have matched", shadow.name());
+    share::wait(what, runtime::get().leader(), || !lock(&shadow.inner).order.covers(source, tag));
 }
 
 fn empty_status() -> Status {
@@ -502,7 +496,7 @@ unsafe extern "C" fn probe(from: c_int, tag: c_int, comm: *mut Communicator, sta
         let agreed = if from >= 0 && tag != mpi::MPI_ANY_TAG {
             Ok(Some((from, tag))) // nothing to decide
         } else {
-            agree(&shadow, || match host::probe(from, tag, comm, &mut found) {
+            agree(&shadow, "MPI_Probe", (from, tag), true, || match host::probe(from, tag, comm, &mut found) {
                 SUCCESS => Ok(Some((found.MPI_SOURCE, found.MPI_TAG))),
                 error => Err(error),
             })
@@ -533,7 +527,7 @@ unsafe extern "C" fn iprobe(
             _ => return host::iprobe(from, tag, comm, matched, status),
         };
         let mut found = empty_status();
-        let agreed = agree(&shadow, || {
+        let agreed = agree(&shadow, "MPI_Iprobe", (from, tag), false, || {
             let mut flag = 0;
             match host::iprobe(from, tag, comm, &mut flag, &mut found) {
                 SUCCESS => Ok((flag != 0).then_some((found.MPI_SOURCE, found.MPI_TAG))),
@@ -551,8 +545,6 @@ unsafe extern "C" fn iprobe(
                         }
                     }
                     give(status, found);
-                } else {
-                    host::progress();
                 }
                 // SAFETY: Open MPI's place for the flag.
                 unsafe { *matched = c_int::from(outcome.is_some()) };
@@ -571,20 +563,14 @@ unsafe impl Send for Matched {}
 static MATCHED: Mutex<Option<Matched>> = Mutex::new(None);
 
 /// Takes a matched message's place in the order of its source and tag.
-fn take_place(
-    shadow: &communicator::Shadow,
-    comm: *mut Communicator,
-    message: *mut MatchedMessage,
-    source: i32,
-    tag: i32,
-) {
-    let index = loop {
-        if let Some(index) = lock(&shadow.inner).order.take(source, tag) {
-            break index;
-        }
-        host::progress();
-        request::reap();
-    };
+fn take_place(shadow: &Shadow, comm: *mut Communicator, message: *mut MatchedMessage, source: i32, tag: i32) {
+    let mut index = 0;
+    let what = || format!("what earlier receives on {} have matched", shadow.name());
+    share::wait(what, runtime::get().leader(), || {
+        let taken = lock(&shadow.inner).order.take(source, tag);
+        index = taken.unwrap_or(0);
+        taken.is_some()
+    });
     lock(&MATCHED)
         .get_or_insert_with(|| Matched(HashMap::new()))
         .0
@@ -604,9 +590,11 @@ unsafe extern "C" fn mprobe(
             _ => return host::mprobe(from, tag, comm, message, status),
         };
         let mut found = empty_status();
-        let agreed = agree(&shadow, || match host::mprobe(from, tag, comm, message, &mut found) {
-            SUCCESS => Ok(Some((found.MPI_SOURCE, found.MPI_TAG))),
-            error => Err(error),
+        let agreed = agree(&shadow, "MPI_Mprobe", (from, tag), true, || {
+            match host::mprobe(from, tag, comm, message, &mut found) {
+                SUCCESS => Ok(Some((found.MPI_SOURCE, found.MPI_TAG))),
+                error => Err(error),
+            }
         });
         match agreed {
             Ok(Some((source, tag))) => matched_here(&shadow, source, tag, comm, message, status, found),
@@ -618,7 +606,7 @@ unsafe extern "C" fn mprobe(
 
 /// A matched probe has found something: followers take the same message out, everybody notes its place.
 fn matched_here(
-    shadow: &communicator::Shadow,
+    shadow: &Shadow,
     source: i32,
     tag: i32,
     comm: *mut Communicator,
@@ -653,7 +641,7 @@ unsafe extern "C" fn improbe(
             _ => return host::improbe(from, tag, comm, matched, message, status),
         };
         let mut found = empty_status();
-        let agreed = agree(&shadow, || {
+        let agreed = agree(&shadow, "MPI_Improbe", (from, tag), false, || {
             let mut flag = 0;
             match host::improbe(from, tag, comm, &mut flag, message, &mut found) {
                 SUCCESS => Ok((flag != 0).then_some((found.MPI_SOURCE, found.MPI_TAG))),
@@ -666,10 +654,7 @@ unsafe extern "C" fn improbe(
                 unsafe { *matched = c_int::from(outcome.is_some()) };
                 match outcome {
                     Some((source, tag)) => matched_here(&shadow, source, tag, comm, message, status, found),
-                    None => {
-                        host::progress();
-                        SUCCESS
-                    }
+                    None => SUCCESS,
                 }
             }
             Err(error) => error,

@@ -12,7 +12,7 @@ use super::message::{self, Buffer};
 use super::request::{self, Outer};
 use super::runtime::{self, count, lock};
 use super::vars::{Comparison, Protocol};
-use super::{channel, communicator, finalize, identity};
+use super::{channel, communicator, finalize, identity, outcome, share};
 use crate::determinism::order::{Pattern, Settled};
 use crate::protocol::all_to_all::{Verdict, Vote};
 use crate::protocol::msg_plus_hash::{self, Action, History, Outcome, Receiver};
@@ -743,7 +743,10 @@ pub fn control(from: u32, bytes: &[u8]) {
         return;
     };
     match control {
-        Control::Reading { kind, ordinal } => super::clock::told(kind, ordinal, rest),
+        Control::Shared { comm, kind, ordinal, body } => share::told(from, comm, kind, ordinal, body, rest),
+        Control::Heeded(count) => outcome::heeded(from, count),
+        Control::Where => share::asked(from),
+        Control::Here { finalizing } => share::answered(from, finalizing, rest),
         Control::Report(body) => finalize::report_arrived(from, body, rest),
         Control::Done(code) => finalize::done(code),
         Control::Agree(hash) => runtime::compare(from, hash),
@@ -824,10 +827,16 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
             }
             settle(shadow, inner, settled, todo);
         }),
-        Control::Probed { ordinal, found, .. } => {
-            lock(&shadow.inner).probed.insert(ordinal, found);
+        Control::Decided { ordinal, run, on, body, .. } => {
+            outcome::decided(shadow, from, ordinal, run, on, body, rest);
         }
-        Control::Reading { .. } | Control::Report(_) | Control::Done(_) | Control::Agree(_) => {}
+        Control::Shared { .. }
+        | Control::Heeded(_)
+        | Control::Where
+        | Control::Here { .. }
+        | Control::Report(_)
+        | Control::Done(_)
+        | Control::Agree(_) => {}
     }
 }
 

@@ -212,6 +212,12 @@ impl Runtime {
         self.ring.members().lowest() == Some(self.ring.me())
     }
 
+    /// Native rank of the process that decides for this virtual rank.
+    pub fn leader(&self) -> u32 {
+        let lowest = self.ring.members().lowest().unwrap_or(self.ring.me());
+        self.map.native_of(self.virtual_rank, u32::from(lowest))
+    }
+
     /// Native ranks of this virtual rank's other live replicas.
     pub fn twins(&self) -> impl Iterator<Item = u32> + '_ {
         let me = self.ring.me();

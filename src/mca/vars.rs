@@ -11,6 +11,7 @@ use std::cell::UnsafeCell;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// How messages are verified (paper, section III B).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,6 +90,8 @@ pub struct Config {
     pub exit_on_detection: bool,
     /// Which clocks give all replicas the same value.
     pub clocks: Clocks,
+    /// How long a process waits for another one before it ends the job; zero: for ever.
+    pub patience: Duration,
     /// Fault injection.
     pub inject: inject::Config,
 }
@@ -121,6 +124,7 @@ struct Storage {
     report: Cell<*mut c_char>,
     exit_on_detection: Cell<bool>,
     same_clock: Cell<c_int>,
+    patience: Cell<u64>,
     verbose: Cell<c_int>,
     inject_rate: Cell<u64>,
     inject_seed: Cell<u64>,
@@ -139,6 +143,7 @@ static STORAGE: Storage = Storage {
     report: Cell::new(std::ptr::null_mut()),
     exit_on_detection: Cell::new(true),
     same_clock: Cell::new(2),
+    patience: Cell::new(600),
     verbose: Cell::new(0),
     inject_rate: Cell::new(0),
     inject_seed: Cell::new(1),
@@ -228,6 +233,13 @@ static VARIABLES: &[Variable] = &[
         level: 5,
         description: c"Which clocks return the leader's value in every replica: none, mpi (MPI_Wtime, MPI_Wtick) or all (those \
             and time, gettimeofday, clock_gettime, clock, getrusage, times, as the application calls them)",
+    },
+    Variable {
+        name: c"patience",
+        kind: Kind::Unsigned(&STORAGE.patience),
+        level: 4,
+        description: c"Seconds that a process waits in vain for another replica before it says where both are and ends the job; \
+            0 waits for ever",
     },
     Variable {
         name: c"verbose",
@@ -491,6 +503,7 @@ pub fn config(native_size: u32) -> Result<Config, String> {
             1 => Clocks::Mpi,
             _ => Clocks::All,
         },
+        patience: Duration::from_secs(read(&STORAGE.patience)),
         inject,
     })
 }

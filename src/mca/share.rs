@@ -1,0 +1,257 @@
+//! Values that the replicas of one virtual rank share, and the one way to wait for another process.
+//!
+//! A value is known by its kind and its number: the n-th one that this process shares of that kind is the n-th of its
+//! twins. So nothing has to arrive in order, and one kind cannot bring another out of step.
+//!
+//! Whoever waits for another process waits here ([`wait`]): after a while it asks that process where it is. A process
+//! that is in MPI_Finalize will not come any more: the replicas have diverged, and the job ends with both sides' texts.
+//! One that says something else is waited for as long as `pml_redmpi_patience` allows.
+
+use super::runtime::{self, lock};
+use super::{channel, finalize, host, output, request};
+use crate::wire::{Body, CommId, Control};
+use rustc_hash::FxHashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
+
+/// Sender, communicator, kind, number.
+type Label = (u32, CommId, u8, u64);
+
+static TOLD: Mutex<Option<FxHashMap<Label, Vec<u8>>>> = Mutex::new(None);
+static NEXT: Mutex<Option<FxHashMap<(CommId, u8), u64>>> = Mutex::new(None);
+static THREAD: Mutex<Option<ThreadId>> = Mutex::new(None);
+static OPEN: AtomicBool = AtomicBool::new(false);
+
+/// No communicator.
+pub const NONE: CommId = CommId { members: 0, incarnation: 0 };
+
+/// The kinds of other modules' values; those of clocks are 0 to 31, of other sources 32 to 63, of the standard streams
+/// 64 to 79, of files 80 to 111, of tests 112 to 127.
+pub mod kind {
+    /// Whether a receive could be cancelled.
+    pub const CANCEL: u8 = 128;
+}
+
+/// From here on the calling thread shares values (MPI_Init).
+pub fn start() {
+    *lock(&THREAD) = Some(std::thread::current().id());
+    OPEN.store(true, Ordering::Relaxed);
+}
+
+/// Nothing is shared any more (MPI_Finalize).
+pub fn stop() {
+    OPEN.store(false, Ordering::Relaxed);
+}
+
+/// Whether this thread's values are shared now: in a replicated job, between MPI_Init and MPI_Finalize, on the thread
+/// that called MPI_Init. Among several threads there is no order that replicas have in common.
+pub fn here() -> bool {
+    OPEN.load(Ordering::Relaxed) && *lock(&THREAD) == Some(std::thread::current().id())
+}
+
+/// Whether outcomes are decided by the leader now, on any thread.
+pub fn open() -> bool {
+    OPEN.load(Ordering::Relaxed)
+}
+
+fn next(comm: CommId, kind: u8) -> u64 {
+    let mut numbers = lock(&NEXT);
+    let number = numbers.get_or_insert_default().entry((comm, kind)).or_default();
+    *number += 1;
+    *number - 1
+}
+
+/// A communicator is gone: its numbers are not needed any more.
+pub fn forget(comm: CommId) {
+    if let Some(numbers) = lock(&NEXT).as_mut() {
+        numbers.retain(|(of, _), _| *of != comm);
+    }
+}
+
+fn tell(comm: CommId, kind: u8, ordinal: u64, bytes: &[u8]) {
+    let make = |body| Control::Shared { comm, kind, ordinal, body };
+    for twin in runtime::get().twins() {
+        if bytes.len() <= channel::INLINE {
+            channel::control(twin, &make(Body::Inline), bytes);
+        } else {
+            channel::with_body(twin, make, bytes.to_vec());
+        }
+    }
+}
+
+fn hear(what: &'static str, label: Label) -> Vec<u8> {
+    let mut bytes = None;
+    wait(
+        || format!("{what}, number {}", label.3),
+        label.0,
+        || {
+            bytes = lock(&TOLD).as_mut().and_then(|told| told.remove(&label));
+            bytes.is_some()
+        },
+    );
+    bytes.unwrap_or_default()
+}
+
+/// A shared value has arrived.
+pub fn told(from: u32, comm: CommId, kind: u8, ordinal: u64, body: Body, rest: &[u8]) {
+    let keep = move |bytes: Vec<u8>| {
+        lock(&TOLD).get_or_insert_default().insert((from, comm, kind, ordinal), bytes);
+    };
+    match body {
+        Body::Inline => keep(rest.to_vec()),
+        Body::Announced { tag, length } => channel::fetch(from, tag, length, keep),
+    }
+}
+
+/// The leader's bytes, on every replica. The leader does not wait.
+pub fn leader(kind: u8, what: &'static str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
+    let runtime = runtime::get();
+    let ordinal = next(NONE, kind);
+    if runtime.leads() {
+        let bytes = make();
+        tell(NONE, kind, ordinal, &bytes);
+        return bytes;
+    }
+    hear(what, (runtime.leader(), NONE, kind, ordinal))
+}
+
+/// Every live replica's bytes, by replica index, this one's included. Waits for all of them.
+pub fn exchange(kind: u8, what: &'static str, mine: Vec<u8>) -> Vec<(u8, Vec<u8>)> {
+    exchange_on(NONE, kind, what, mine)
+}
+
+/// The same about a communicator, counted on its own: for threads that each have one.
+pub fn exchange_on(comm: CommId, kind: u8, what: &'static str, mine: Vec<u8>) -> Vec<(u8, Vec<u8>)> {
+    let runtime = runtime::get();
+    let ordinal = next(comm, kind);
+    tell(comm, kind, ordinal, &mine);
+    let mut all: Vec<(u8, Vec<u8>)> = runtime
+        .twins()
+        .map(|twin| (runtime.map.replica_of(twin) as u8, hear(what, (twin, comm, kind, ordinal))))
+        .collect();
+    all.push((runtime.ring.me(), mine));
+    all.sort_unstable_by_key(|(replica, _)| *replica);
+    all
+}
+
+// ---- waiting ----
+
+/// After this long a process asks the one it waits for where it is.
+const ASK: Duration = Duration::from_secs(20);
+/// The longest step of time that counts: a job that was suspended has not waited.
+const STEP: Duration = Duration::from_secs(1);
+
+/// What a process that was asked has answered.
+struct Answer {
+    finalizing: bool,
+    text: String,
+}
+
+static ANSWERS: Mutex<Option<FxHashMap<u32, Answer>>> = Mutex::new(None);
+/// What this process waits for.
+static WAITING: Mutex<Option<String>> = Mutex::new(None);
+
+/// Time that passes while a process waits in vain, and what follows from it.
+#[derive(Default)]
+pub struct Watch {
+    last: Option<Instant>,
+    waited: Duration,
+    asked: bool,
+    said: bool,
+}
+
+impl Watch {
+    /// To be called now and then; `what` and `on` tell what is waited for, and from whom.
+    pub fn look(&mut self, what: &dyn Fn() -> String, on: u32) {
+        let now = Instant::now();
+        if let Some(last) = self.last.replace(now) {
+            self.waited += (now - last).min(STEP);
+        }
+        if self.waited < ASK {
+            return;
+        }
+        let runtime = runtime::get();
+        if !self.asked {
+            self.asked = true;
+            lock(&ANSWERS).get_or_insert_default().remove(&on);
+            channel::control(on, &Control::Where, &[]);
+            return;
+        }
+        let answer = lock(&ANSWERS).as_mut().and_then(|answers| answers.remove(&on));
+        let who = || {
+            let (rank, replica) = (runtime.map.virtual_of(on), runtime.map.replica_of(on));
+            format!("native rank {on} (rank {rank}, replica {replica})")
+        };
+        let seconds = self.waited.as_secs();
+        if let Some(Answer { finalizing, text }) = answer {
+            if finalizing {
+                finalize::abort(&format!(
+                    "the replicas have diverged: this process waits for {} from {}, which is in MPI_Finalize.\n  {ADVICE}",
+                    what(),
+                    who()
+                ));
+            } else if !self.said {
+                self.said = true;
+                output::say(&format!(
+                    "[{}] has waited {seconds} s for {} from {}, which says: {text}",
+                    runtime::place(),
+                    what(),
+                    who()
+                ));
+            }
+            self.asked = false;
+            self.waited += ASK / 4; // not again at once
+        }
+        let patience = runtime.config.patience;
+        if !patience.is_zero() && self.waited > patience {
+            finalize::abort(&format!(
+                "this process has waited {seconds} s for {} from {} in vain (pml_redmpi_patience = {}).\n  {ADVICE}",
+                what(),
+                who(),
+                patience.as_secs()
+            ));
+        }
+    }
+}
+
+const ADVICE: &str =
+    "What to look at: does the program behave the same every time it runs? What it does may depend on a clock, \
+    a random number, an address, a file, or the order of threads, which redmpi did not make the same \
+    (docs/determinism.md lists what it does); or the process may be very slow or stopped.";
+
+/// Lets Open MPI work until something is so; `what` comes from native rank `on`.
+pub fn wait(what: impl Fn() -> String, on: u32, mut until: impl FnMut() -> bool) {
+    let (mut watch, mut rounds) = (Watch::default(), 0u32);
+    while !until() {
+        host::progress();
+        request::reap();
+        rounds = rounds.wrapping_add(1);
+        if rounds % 4096 == 0 {
+            if watch.waited >= ASK / 2 {
+                *lock(&WAITING) = Some(what());
+            }
+            watch.look(&what, on);
+        }
+    }
+    if watch.waited >= ASK / 2 {
+        *lock(&WAITING) = None;
+    }
+}
+
+/// Another process asks where this one is.
+pub fn asked(from: u32) {
+    let finalizing = finalize::has_begun();
+    let text = lock(&WAITING).clone().map_or_else(
+        || String::from("it is in an MPI call of the application's"),
+        |what| format!("it waits itself, for {what}"),
+    );
+    channel::control(from, &Control::Here { finalizing }, text.as_bytes());
+}
+
+/// The process that was asked has answered.
+pub fn answered(from: u32, finalizing: bool, text: &[u8]) {
+    let text = String::from_utf8_lossy(text).into_owned();
+    lock(&ANSWERS).get_or_insert_default().insert(from, Answer { finalizing, text });
+}
