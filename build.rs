@@ -104,7 +104,9 @@ fn declarations() {
     let mut builder = bindgen::Builder::default()
         .header(root.join("wrapper.h").to_string_lossy())
         .allowlist_file(".*/shim\\.h")
-        .allowlist_function("opal_progress|opal_output|opal_progress_register|opal_progress_unregister")
+        .allowlist_function(
+            "opal_progress|opal_output|opal_progress_register|opal_progress_register_lp|opal_progress_unregister",
+        )
         .allowlist_function("mca_base_(component_find|var_register|var_register_synonym|var_enum_create)")
         .allowlist_function("ompi_mpi_abort|ompi_attr_create_keyval|ompi_attr_set_aint")
         .allowlist_var(

@@ -168,6 +168,11 @@ impl Registry {
         Whereabouts::Kept
     }
 
+    /// All communicators.
+    pub fn all(&self) -> Vec<Arc<Shadow>> {
+        self.by_id.values().cloned().collect()
+    }
+
     /// Forgets a communicator that the application has freed and that has no receive left.
     pub fn forget(&mut self, id: CommId) {
         self.by_id.remove(&id);

@@ -6,7 +6,7 @@
 
 use super::guard::guard;
 use super::runtime::{self, lock};
-use super::{channel, host, output, request, share};
+use super::{channel, host, output, request, share, watch};
 use crate::report::{self, CollectiveCounts, JobInfo, MessageCounts, ProcessReport, Report};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -58,6 +58,7 @@ unsafe extern "C" fn at_finalize() -> c_int {
     guard("MPI_Finalize", host::ERROR, || {
         BEGUN.store(true, Ordering::Relaxed);
         share::stop();
+        watch::stop();
         channel::flush();
         let runtime = runtime::get();
         if runtime.native == 0 {

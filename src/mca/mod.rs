@@ -23,3 +23,4 @@ pub mod runtime;
 pub mod send;
 pub mod share;
 pub mod vars;
+pub mod watch;

@@ -15,7 +15,7 @@ use super::request::is_complete;
 use super::runtime::{self, lock};
 use super::{channel, collective, request, share};
 use crate::determinism::decisions::{Decision, Key, Say, AHEAD, HEED};
-use crate::wire::{Body, CommId, Control};
+use crate::wire::{Body, Control};
 use ompi_headers as mpi;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -90,7 +90,7 @@ fn say(shadow: &Shadow, say: [Option<Say>; 2], found: &[i32]) {
 /// The leader's decision has arrived.
 pub fn decided(shadow: &Arc<Shadow>, from: u32, ordinal: u64, run: u32, on: bool, body: Body, rest: &[u8]) {
     let count = ARRIVED.fetch_add(1, Ordering::Relaxed) + 1;
-    if count % HEED == 0 {
+    if count.is_multiple_of(HEED) {
         channel::control(from, &Control::Heeded(count), &[]);
     }
     if run > 0 {
@@ -548,8 +548,11 @@ pub fn replacement(name: &[u8]) -> Option<usize> {
 // ---- cancelling ----
 
 /// Whether every replica could withdraw its receive: it is cancelled in all of them, or in none.
-pub fn all_withdrawn(comm: CommId, mine: bool) -> bool {
-    share::exchange_on(comm, share::kind::CANCEL, "MPI_Cancel", vec![u8::from(mine)])
+pub fn all_withdrawn(shadow: &Shadow, mine: bool) -> bool {
+    if !share::open() {
+        return mine;
+    }
+    share::exchange_on(shadow.id, share::kind::CANCEL, "MPI_Cancel", vec![u8::from(mine)])
         .iter()
         .all(|(_, withdrawn)| withdrawn.first() == Some(&1))
 }

@@ -6,7 +6,7 @@ use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request,
 use super::message::Buffer;
 use super::request::{self, Outer};
 use super::runtime::{self, count, lock};
-use super::{channel, clock, finalize, got, identity, outcome, output, receive, send, share};
+use super::{channel, clock, finalize, got, identity, outcome, output, receive, send, share, watch};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -74,6 +74,7 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
             if runtime.verifies() {
                 let clocks = runtime.config.clocks;
                 share::start();
+                watch::start();
                 // SAFETY: in MPI_Init, before the application has a request.
                 unsafe { outcome::interpose() };
                 got::replace(&move |name| {
@@ -431,12 +432,17 @@ unsafe extern "C" fn persistent_free(request: *mut *mut Request) -> c_int {
 unsafe extern "C" fn persistent_cancel(request: *mut Request, _: c_int) -> c_int {
     guard("MPI_Cancel", ERROR, || {
         // SAFETY: Open MPI passes an active request of ours.
-        let inner = unsafe { (*(*request.cast::<Outer>()).state.cast::<Persistent>()).inner };
-        if inner.is_null() {
-            SUCCESS
-        } else {
-            request::cancel(inner)
+        let state = unsafe { &*(*request.cast::<Outer>()).state.cast::<Persistent>() };
+        if !state.inner.is_null() {
+            return request::cancel(state.inner);
         }
+        // Received already; the other replicas may not have it yet, and ask.
+        if state.mode.is_none() && state.peer != mpi::MPI_PROC_NULL {
+            if let Some(shadow) = receive::protected(state.comm) {
+                outcome::all_withdrawn(&shadow, false);
+            }
+        }
+        SUCCESS
     })
 }
 

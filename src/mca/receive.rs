@@ -21,6 +21,7 @@ use crate::report::{Event, EventKind};
 use crate::wire::{Body, Control, Key};
 use ompi_headers as mpi;
 use std::ffi::c_int;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 /// A receive of the application's (or of a collective's).
@@ -43,6 +44,10 @@ pub struct Receive {
     payload: Option<(Status, Value)>,
     freed: bool,
     done: bool,
+    /// MPI_Cancel is asking the other replicas.
+    cancelling: bool,
+    /// The host has cancelled its receive meanwhile.
+    withdrawn: Option<Status>,
 }
 
 /// The value of a message that is not compared.
@@ -213,6 +218,8 @@ fn new(
         payload: None,
         freed: false,
         done: false,
+        cancelling: false,
+        withdrawn: None,
     }));
     let outer = request::new(comm, false, receive.cast(), Some(free), Some(cancel));
     // SAFETY: just made.
@@ -297,8 +304,21 @@ fn payload(receive: *mut Receive, inner_request: *mut Request) {
         ((*inner_request).req_status, (*receive).shadow.clone(), (*receive).buffer, (*receive).private)
     };
     request::retire(inner_request);
+    HEARD.fetch_add(1, Ordering::Relaxed);
     if status._cancelled != 0 {
-        withdrawn(receive, &shadow, status);
+        let asked = {
+            let _inner = lock(&shadow.inner);
+            // SAFETY: behind the lock.
+            unsafe {
+                if (*receive).cancelling {
+                    (*receive).withdrawn = Some(status);
+                }
+                (*receive).cancelling
+            }
+        };
+        if !asked {
+            withdrawn(receive, &shadow, status);
+        }
         return;
     }
     let truncated = status.MPI_ERROR != 0;
@@ -628,6 +648,38 @@ fn copy_arrived(shadow: &Arc<Shadow>, place: Place, from: u32, bytes: Vec<u8>) {
     });
 }
 
+/// Messages that have arrived here and are not compared yet, and whose word each waits for.
+pub fn overdue(shadow: &Shadow, inner: &Inner) -> Vec<(Place, u32)> {
+    let runtime = runtime::get();
+    let mut overdue = Vec::new();
+    for (place, flight) in &inner.flights {
+        // SAFETY: behind the shadow's lock, which the caller holds; a flight's receive is not complete.
+        if flight.receive.is_null() || unsafe { (*flight.receive).payload.is_none() } {
+            continue;
+        }
+        let native = |replica: u8| runtime.map.native_of(shadow.peer(place.0), u32::from(replica));
+        match &flight.machine {
+            Machine::Ring(_) => overdue.push((*place, native(runtime.ring.below(runtime.ring.me())))),
+            Machine::Vote { copies, .. } => {
+                let here = |replica: u8| {
+                    replica == runtime.ring.me()
+                        || copies.iter().any(|(from, copy)| *from == replica && matches!(copy, CopyOf::Here(_)))
+                };
+                overdue
+                    .extend(runtime.ring.iter().find(|replica| !here(*replica)).map(|late| (*place, native(late))));
+            }
+        }
+    }
+    overdue
+}
+
+/// Messages of any kind that have arrived so far.
+pub fn heard_so_far() -> u64 {
+    HEARD.load(Ordering::Relaxed)
+}
+
+static HEARD: AtomicU64 = AtomicU64::new(0);
+
 // ---- completion ----
 
 fn complete(receive: *mut Receive) {
@@ -699,31 +751,51 @@ unsafe extern "C" fn cancel(request: *mut Request, _complete: c_int) -> c_int {
         // SAFETY: Open MPI passes an active request of ours.
         let receive: *mut Receive = unsafe { (*request.cast::<Outer>()).state.cast() };
         // SAFETY: as above.
-        let (shadow, done) = unsafe { ((*receive).shadow.clone(), (*receive).done) };
-        if done {
-            return host::SUCCESS;
-        }
-        let inner = {
+        let shadow = unsafe { (*receive).shadow.clone() };
+        let (inner, open) = {
             let _inner = lock(&shadow.inner);
             // SAFETY: behind the lock.
             unsafe {
-                if (*receive).payload.is_some() {
-                    return host::SUCCESS; // too late
-                }
-                (*receive).inner
+                let open = !(*receive).done && (*receive).payload.is_none();
+                (*receive).cancelling = open;
+                ((*receive).inner, open)
             }
         };
-        if inner.is_null() {
-            // A follower's receive that waits for its envelope: nobody else knows of it.
-            // SAFETY: plain data; all zero is a valid status.
-            let mut status: Status = unsafe { std::mem::zeroed() };
-            status._cancelled = 1;
-            status.MPI_SOURCE = mpi::MPI_ANY_SOURCE;
-            status.MPI_TAG = mpi::MPI_ANY_TAG;
-            withdrawn(receive, &shadow, status);
-            return host::SUCCESS;
+        // A follower's receive that waits for its envelope is not posted, and nobody else knows of it.
+        let unposted = open && inner.is_null();
+        if open && !inner.is_null() {
+            request::cancel(inner);
         }
-        request::cancel(inner)
+        // Whether a message was faster is a matter of timing: the receive is cancelled in all replicas or in none. One
+        // that was withdrawn in vain is posted again; its message is the one that the others have received.
+        let mine = {
+            let _inner = lock(&shadow.inner);
+            // SAFETY: behind the lock.
+            unsafe { unposted && (*receive).inner.is_null() || (*receive).withdrawn.is_some() }
+        };
+        let cancelled = outcome::all_withdrawn(&shadow, mine);
+        let withdrawn = {
+            let _inner = lock(&shadow.inner);
+            // SAFETY: behind the lock.
+            unsafe {
+                (*receive).cancelling = false;
+                (*receive).withdrawn.take()
+            }
+        };
+        if cancelled {
+            let status = withdrawn.unwrap_or_else(|| {
+                // SAFETY: plain data; all zero is a valid status.
+                let mut status: Status = unsafe { std::mem::zeroed() };
+                status._cancelled = 1;
+                status.MPI_SOURCE = mpi::MPI_ANY_SOURCE;
+                status.MPI_TAG = mpi::MPI_ANY_TAG;
+                status
+            });
+            self::withdrawn(receive, &shadow, status);
+        } else if withdrawn.is_some() {
+            post(receive);
+        }
+        host::SUCCESS
     })
 }
 
@@ -745,12 +817,14 @@ pub fn control(from: u32, bytes: &[u8]) {
     match control {
         Control::Shared { comm, kind, ordinal, body } => share::told(from, comm, kind, ordinal, body, rest),
         Control::Heeded(count) => outcome::heeded(from, count),
+        // Not a sign of life: it is said that nothing happens.
         Control::Where => share::asked(from),
         Control::Here { finalizing } => share::answered(from, finalizing, rest),
         Control::Report(body) => finalize::report_arrived(from, body, rest),
         Control::Done(code) => finalize::done(code),
         Control::Agree(hash) => runtime::compare(from, hash),
         _ => {
+            HEARD.fetch_add(1, Ordering::Relaxed);
             let Some(id) = control.comm() else { return };
             let whereabouts = lock(&runtime::get().registry).find(id, from, bytes);
             match (whereabouts, control) {

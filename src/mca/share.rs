@@ -118,6 +118,7 @@ pub fn leader(kind: u8, what: &'static str, make: impl FnOnce() -> Vec<u8>) -> V
 }
 
 /// Every live replica's bytes, by replica index, this one's included. Waits for all of them.
+#[allow(dead_code)] // for sources and files, which come next
 pub fn exchange(kind: u8, what: &'static str, mine: Vec<u8>) -> Vec<(u8, Vec<u8>)> {
     exchange_on(NONE, kind, what, mine)
 }
@@ -138,13 +139,17 @@ pub fn exchange_on(comm: CommId, kind: u8, what: &'static str, mine: Vec<u8>) ->
 
 // ---- waiting ----
 
-/// After this long a process asks the one it waits for where it is.
-const ASK: Duration = Duration::from_secs(20);
+/// After this long a process asks the one it waits for where it is, and again after as long.
+fn ask() -> Duration {
+    (runtime::get().config.patience / 20).clamp(Duration::from_secs(1), Duration::from_secs(20))
+}
+
 /// The longest step of time that counts: a job that was suspended has not waited.
 const STEP: Duration = Duration::from_secs(1);
 
-/// What a process that was asked has answered.
+/// What a process that was asked has answered last.
 struct Answer {
+    when: Instant,
     finalizing: bool,
     text: String,
 }
@@ -153,46 +158,64 @@ static ANSWERS: Mutex<Option<FxHashMap<u32, Answer>>> = Mutex::new(None);
 /// What this process waits for.
 static WAITING: Mutex<Option<String>> = Mutex::new(None);
 
+/// When waiting ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Patience {
+    /// When the other process is in MPI_Finalize, or `pml_redmpi_patience` is over.
+    Ends,
+    /// Only when the other process is in MPI_Finalize.
+    UntilFinalize,
+    /// When the other process has been in MPI_Finalize for as long as `pml_redmpi_patience`.
+    AfterFinalize,
+}
+
 /// Time that passes while a process waits in vain, and what follows from it.
 #[derive(Default)]
 pub struct Watch {
     last: Option<Instant>,
     waited: Duration,
-    asked: bool,
+    /// When the other process was asked last.
+    asked: Option<Instant>,
     said: bool,
+    /// It was in MPI_Finalize after so much waiting.
+    finalizing: Option<Duration>,
 }
 
 impl Watch {
     /// To be called now and then; `what` and `on` tell what is waited for, and from whom.
-    pub fn look(&mut self, what: &dyn Fn() -> String, on: u32) {
+    pub fn look(&mut self, what: &dyn Fn() -> String, on: u32, patience: Patience) {
         let now = Instant::now();
         if let Some(last) = self.last.replace(now) {
             self.waited += (now - last).min(STEP);
         }
-        if self.waited < ASK {
+        let ask = ask();
+        if self.waited < ask {
             return;
         }
         let runtime = runtime::get();
-        if !self.asked {
-            self.asked = true;
-            lock(&ANSWERS).get_or_insert_default().remove(&on);
+        if self.asked.is_none_or(|asked| now - asked > ask) {
+            self.asked = Some(now);
             channel::control(on, &Control::Where, &[]);
-            return;
         }
-        let answer = lock(&ANSWERS).as_mut().and_then(|answers| answers.remove(&on));
+        let answer = lock(&ANSWERS).as_ref().and_then(|answers| {
+            let answer = answers.get(&on)?;
+            (self.asked < Some(answer.when)).then(|| (answer.finalizing, answer.text.clone()))
+        });
         let who = || {
             let (rank, replica) = (runtime.map.virtual_of(on), runtime.map.replica_of(on));
             format!("native rank {on} (rank {rank}, replica {replica})")
         };
         let seconds = self.waited.as_secs();
-        if let Some(Answer { finalizing, text }) = answer {
-            if finalizing {
-                finalize::abort(&format!(
-                    "the replicas have diverged: this process waits for {} from {}, which is in MPI_Finalize.\n  {ADVICE}",
-                    what(),
-                    who()
-                ));
-            } else if !self.said {
+        match answer {
+            Some((true, _)) if patience != Patience::AfterFinalize => finalize::abort(&format!(
+                "the replicas have diverged: this process waits for {} from {}, which is in MPI_Finalize.\n  {ADVICE}",
+                what(),
+                who()
+            )),
+            Some((true, _)) => {
+                self.finalizing.get_or_insert(self.waited);
+            }
+            Some((false, text)) if patience == Patience::Ends && !self.said => {
                 self.said = true;
                 output::say(&format!(
                     "[{}] has waited {seconds} s for {} from {}, which says: {text}",
@@ -201,16 +224,20 @@ impl Watch {
                     who()
                 ));
             }
-            self.asked = false;
-            self.waited += ASK / 4; // not again at once
+            _ => {}
         }
-        let patience = runtime.config.patience;
-        if !patience.is_zero() && self.waited > patience {
+        let limit = runtime.config.patience;
+        let since = match patience {
+            Patience::Ends => self.waited,
+            Patience::UntilFinalize => Duration::ZERO,
+            Patience::AfterFinalize => self.finalizing.map_or(Duration::ZERO, |then| self.waited - then),
+        };
+        if !limit.is_zero() && since > limit {
             finalize::abort(&format!(
                 "this process has waited {seconds} s for {} from {} in vain (pml_redmpi_patience = {}).\n  {ADVICE}",
                 what(),
                 who(),
-                patience.as_secs()
+                limit.as_secs()
             ));
         }
     }
@@ -229,13 +256,13 @@ pub fn wait(what: impl Fn() -> String, on: u32, mut until: impl FnMut() -> bool)
         request::reap();
         rounds = rounds.wrapping_add(1);
         if rounds % 4096 == 0 {
-            if watch.waited >= ASK / 2 {
+            if watch.waited >= ask() / 2 {
                 *lock(&WAITING) = Some(what());
             }
-            watch.look(&what, on);
+            watch.look(&what, on, Patience::Ends);
         }
     }
-    if watch.waited >= ASK / 2 {
+    if watch.waited >= ask() / 2 {
         *lock(&WAITING) = None;
     }
 }
@@ -253,5 +280,5 @@ pub fn asked(from: u32) {
 /// The process that was asked has answered.
 pub fn answered(from: u32, finalizing: bool, text: &[u8]) {
     let text = String::from_utf8_lossy(text).into_owned();
-    lock(&ANSWERS).get_or_insert_default().insert(from, Answer { finalizing, text });
+    lock(&ANSWERS).get_or_insert_default().insert(from, Answer { when: Instant::now(), finalizing, text });
 }
