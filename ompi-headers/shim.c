@@ -38,6 +38,7 @@ redmpi_request_t *redmpi_shim_request_new(void)
 void redmpi_shim_request_init(redmpi_request_t *request, int persistent)
 {
     OMPI_REQUEST_INIT(&request->super, persistent != 0);
+    memset(request->of_collectives, 0, sizeof request->of_collectives);
     request->super.req_type = OMPI_REQUEST_PML;
     request->super.req_status.MPI_SOURCE = MPI_ANY_SOURCE;
     request->super.req_status.MPI_TAG = MPI_ANY_TAG;
@@ -145,6 +146,18 @@ int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer
     }
     OBJ_DESTRUCT(&convertor);
     return stop;
+}
+
+int redmpi_shim_is_in_place(const void *buffer)
+{
+    return MPI_IN_PLACE == buffer;
+}
+
+ptrdiff_t redmpi_shim_extent(const ompi_datatype_t *datatype)
+{
+    ptrdiff_t extent = 0;
+    ompi_datatype_type_extent(datatype, &extent);
+    return extent;
 }
 
 void redmpi_shim_datatype_retain(ompi_datatype_t *datatype)

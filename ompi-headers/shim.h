@@ -17,6 +17,9 @@
 /* A request of ours, as the application holds it: Open MPI's, and what stands behind it. */
 typedef struct redmpi_request_t {
     ompi_request_t super;
+    /* MPI_I<collective> takes the request that it gets for an ompi_coll_base_nbc_request_t, in which a callback and four
+     * pointers at most follow here (its header cannot be included: one that it includes is not installed). */
+    void *of_collectives[16];
     void *state;
 } redmpi_request_t;
 
@@ -48,6 +51,10 @@ size_t redmpi_shim_message_size(const ompi_datatype_t *datatype, size_t count);
 void *redmpi_shim_contiguous(const ompi_datatype_t *datatype, size_t count, const void *buffer);
 int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer,
                      redmpi_visit_fn_t visit, void *context);
+/* Whether this is MPI_IN_PLACE. */
+int redmpi_shim_is_in_place(const void *buffer);
+/* Bytes from one element to the next. */
+ptrdiff_t redmpi_shim_extent(const ompi_datatype_t *datatype);
 void redmpi_shim_datatype_retain(ompi_datatype_t *datatype);
 void redmpi_shim_datatype_release(ompi_datatype_t *datatype);
 ompi_datatype_t *redmpi_shim_byte(void);

@@ -14,6 +14,64 @@ mod tests;
 
 pub use index_set::IndexSet;
 
+/// Where a fault can hit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Place {
+    /// The send buffer of a point-to-point message, just before it is sent.
+    Message = 1,
+    /// A message inside a collective operation, just before it is sent: the application's buffer or the operation's own.
+    Internal = 2,
+    /// What a process contributes to a collective operation, before the operation.
+    Input = 4,
+    /// What a collective operation has left in a process's receive buffer, before it is compared.
+    Output = 8,
+}
+
+impl Place {
+    /// All, with their names.
+    pub const ALL: [(Place, &'static str); 4] = [
+        (Place::Message, "message"),
+        (Place::Internal, "internal"),
+        (Place::Input, "input"),
+        (Place::Output, "output"),
+    ];
+}
+
+/// A set of places.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Places(u8);
+
+impl Default for Places {
+    /// Every message, as in the paper.
+    fn default() -> Places {
+        Places(Place::Message as u8 | Place::Internal as u8)
+    }
+}
+
+impl Places {
+    /// Reads names with commas between them; an empty text is the default.
+    ///
+    /// # Errors
+    /// A text that says which word is not known, and which are.
+    pub fn parse(text: &str) -> Result<Places, String> {
+        let mut places = 0;
+        for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+            let Some((place, _)) = Place::ALL.iter().find(|(_, name)| *name == word) else {
+                let names: Vec<&str> = Place::ALL.iter().map(|(_, name)| *name).collect();
+                return Err(format!("'{word}' is not a place where a fault can hit: {} are", names.join(", ")));
+            };
+            places |= *place as u8;
+        }
+        Ok(if places == 0 { Places::default() } else { Places(places) })
+    }
+
+    /// Whether a place is in the set.
+    pub fn contains(self, place: Place) -> bool {
+        self.0 & place as u8 != 0
+    }
+}
+
 /// What the user asked for. The default injects nothing.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Config {
@@ -27,6 +85,10 @@ pub struct Config {
     pub ranks: IndexSet,
     /// How many messages are hit at most, in each process; 0 sets no limit.
     pub count: u64,
+    /// Where.
+    pub places: Places,
+    /// So many messages (or collective operations) pass first, in each process.
+    pub after: u64,
 }
 
 /// The injector of one process.
@@ -36,6 +98,8 @@ pub struct Injector {
     rate: u64,
     limit: u64,
     injected: u64,
+    places: Places,
+    pass: u64,
 }
 
 impl Injector {
@@ -47,14 +111,23 @@ impl Injector {
             rate: config.rate,
             limit: if config.count == 0 { u64::MAX } else { config.count },
             injected: 0,
+            places: config.places,
+            pass: config.after,
         })
     }
 
-    /// To be called once for every message sent: the bit to flip, `0..message_bits`, if this one is hit.
+    /// To be called once for every message sent, and for what goes into and comes out of collective operations: the bit to flip, `0..message_bits`, if this one is hit.
     ///
     /// A message without bits is never hit and leaves no trace in the choices that follow.
-    pub fn next(&mut self, message_bits: u64) -> Option<u64> {
-        if message_bits == 0 || self.injected == self.limit || self.random.below(self.rate) != 0 {
+    pub fn next(&mut self, place: Place, message_bits: u64) -> Option<u64> {
+        if message_bits == 0 || !self.places.contains(place) {
+            return None;
+        }
+        if self.pass > 0 {
+            self.pass -= 1;
+            return None;
+        }
+        if self.injected == self.limit || self.random.below(self.rate) != 0 {
             return None;
         }
         self.injected += 1;

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Config, IndexSet, Injector, SplitMix64};
+use super::{Config, IndexSet, Injector, Place, Places, SplitMix64};
 
 fn config(rate: u64) -> Config {
     Config { rate, seed: 42, ..Config::default() }
@@ -10,7 +10,7 @@ fn config(rate: u64) -> Config {
 
 fn choices(config: &Config, replica: u32, virtual_rank: u32) -> Vec<Option<u64>> {
     let mut injector = Injector::new(config, replica, virtual_rank).unwrap();
-    (1..=1000).map(|length| injector.next(8 * length)).collect()
+    (1..=1000).map(|length| injector.next(Place::Message, 8 * length)).collect()
 }
 
 #[test]
@@ -53,7 +53,7 @@ fn hits_are_as_frequent_as_asked_for() {
     const MESSAGES: u64 = 200_000;
     for rate in [1, 2, 10, 1000] {
         let mut injector = Injector::new(&config(rate), 1, 2).unwrap();
-        let hits = (0..MESSAGES).filter(|_| injector.next(64).is_some()).count() as u64;
+        let hits = (0..MESSAGES).filter(|_| injector.next(Place::Message, 64).is_some()).count() as u64;
         assert_eq!(hits, injector.injected());
         let expected = MESSAGES as f64 / rate as f64;
         // Five standard deviations of the binomial distribution; the seed is fixed, so this never fails by chance.
@@ -69,7 +69,7 @@ fn bits_are_spread_evenly() {
     let mut injector = Injector::new(&config(1), 0, 0).unwrap();
     let mut hits = [0u64; BITS as usize];
     for _ in 0..MESSAGES {
-        hits[injector.next(BITS).unwrap() as usize] += 1;
+        hits[injector.next(Place::Message, BITS).unwrap() as usize] += 1;
     }
     let expected = (MESSAGES / BITS) as f64;
     let chi_squared: f64 = hits.iter().map(|&hits| (hits as f64 - expected).powi(2) / expected).sum();
@@ -80,7 +80,7 @@ fn bits_are_spread_evenly() {
 #[test]
 fn count_limits_the_hits() {
     let mut injector = Injector::new(&Config { count: 3, ..config(1) }, 0, 0).unwrap();
-    let hits: Vec<bool> = [8, 0, 8, 0, 8, 8, 8].map(|bits| injector.next(bits).is_some()).to_vec();
+    let hits: Vec<bool> = [8, 0, 8, 0, 8, 8, 8].map(|bits| injector.next(Place::Message, bits).is_some()).to_vec();
     assert_eq!(hits, [true, false, true, false, true, false, false]);
     assert_eq!(injector.injected(), 3);
 }
@@ -90,8 +90,8 @@ fn empty_messages_change_nothing() {
     let mut plain = Injector::new(&config(2), 0, 0).unwrap();
     let mut mixed = plain.clone();
     for _ in 0..100 {
-        assert_eq!(mixed.next(0), None);
-        assert_eq!(mixed.next(800), plain.next(800));
+        assert_eq!(mixed.next(Place::Message, 0), None);
+        assert_eq!(mixed.next(Place::Message, 800), plain.next(Place::Message, 800));
     }
 }
 
@@ -148,4 +148,23 @@ proptest! {
             prop_assert!(text.trim().is_empty() || !set.contains(index));
         }
     }
+}
+
+#[test]
+fn places_are_read_by_name() {
+    let places = Places::parse(" input, output").unwrap();
+    assert!(places.contains(Place::Input) && places.contains(Place::Output) && !places.contains(Place::Message));
+    assert_eq!(Places::parse("").unwrap(), Places::default());
+    assert!(Places::default().contains(Place::Internal));
+    assert!(Places::parse("inputs").unwrap_err().contains("'inputs'"));
+}
+
+#[test]
+fn only_the_places_asked_for_are_hit_and_the_first_ones_pass() {
+    let asked = Config { places: Places::parse("output").unwrap(), after: 2, ..config(1) };
+    let mut injector = Injector::new(&asked, 0, 0).unwrap();
+    let hits: Vec<bool> = [Place::Message, Place::Output, Place::Input, Place::Output, Place::Output]
+        .map(|place| injector.next(place, 8).is_some())
+        .to_vec();
+    assert_eq!(hits, [false, false, false, false, true]);
 }

@@ -56,6 +56,8 @@ pub struct Inner {
     pub leading: Leading,
     /// The same on a follower.
     pub following: Following,
+    /// Results of collectives compared so far, and contributions to them.
+    locals: [u64; 2],
     /// Receives posted and not complete.
     pub outstanding: usize,
     /// The application has freed the communicator.
@@ -70,6 +72,15 @@ const USED_ONCE: i32 = -64;
 const REMEMBERED: i32 = 1 << 15;
 
 impl Inner {
+    /// The number of the next of a rank's own values; `None` where the tag is a message's.
+    pub fn local(&mut self, tag: i32) -> Option<&mut u64> {
+        match tag {
+            super::receive::RESULT => Some(&mut self.locals[0]),
+            super::receive::INPUT => Some(&mut self.locals[1]),
+            _ => None,
+        }
+    }
+
     /// Non-blocking collectives take a fresh tag each: what was counted for old ones would pile up for ever.
     #[inline]
     pub fn tidy(&mut self, tag: i32) {

@@ -178,6 +178,120 @@ impl Buffer {
     }
 }
 
+/// All that a call reads or writes: one buffer, or several (MPI_Gatherv, MPI_Alltoallw).
+#[derive(Clone, Debug)]
+pub enum Region {
+    /// One buffer.
+    One(Buffer),
+    /// Several, in this order.
+    Many(Box<[Buffer]>),
+}
+
+impl Region {
+    /// Nothing: the standard defines no result here.
+    pub fn none() -> Region {
+        Region::Many(Box::new([]))
+    }
+
+    fn parts(&self) -> &[Buffer] {
+        match self {
+            Region::One(buffer) => std::slice::from_ref(buffer),
+            Region::Many(buffers) => buffers,
+        }
+    }
+
+    /// The only buffer of a point-to-point message.
+    pub fn one(&self) -> Buffer {
+        match self {
+            Region::One(buffer) => *buffer,
+            Region::Many(_) => panic!("a message has one buffer"),
+        }
+    }
+
+    /// Bytes in all.
+    pub fn size(&self) -> u64 {
+        self.parts().iter().map(Buffer::size).sum()
+    }
+
+    /// Calls `visit` with each part and how many of the first `length` bytes are in it.
+    fn each(&self, length: u64, mut visit: impl FnMut(&Buffer, u64)) {
+        let mut left = length;
+        for part in self.parts() {
+            let here = part.size().min(left);
+            visit(part, here);
+            left -= here;
+        }
+    }
+
+    /// Length and digest of the first `length` bytes.
+    pub fn value(&self, algorithm: Algorithm, length: u64) -> Value {
+        if let Region::One(buffer) = self {
+            return buffer.value(algorithm, length);
+        }
+        let mut hasher = Hasher::new(algorithm);
+        self.each(length, |part, here| {
+            part.walk(here, |piece| {
+                hasher.update(piece);
+                ControlFlow::Continue(())
+            });
+        });
+        Value { length, digest: hasher.finish() }
+    }
+
+    /// The first `length` bytes, packed.
+    pub fn gather(&self, length: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(length as usize);
+        self.each(length, |part, here| bytes.extend_from_slice(&part.gather(here)));
+        bytes
+    }
+
+    /// Puts packed bytes into the region, as far as they fit.
+    pub fn scatter(&self, bytes: &[u8]) {
+        let mut rest = bytes;
+        self.each(bytes.len() as u64, |part, here| {
+            let (now, later) = rest.split_at(here as usize);
+            part.scatter(now);
+            rest = later;
+        });
+    }
+
+    /// Whether the first bytes are these.
+    pub fn equals(&self, bytes: &[u8]) -> bool {
+        if self.size() < bytes.len() as u64 {
+            return false;
+        }
+        let (mut rest, mut equal) = (bytes, true);
+        self.each(bytes.len() as u64, |part, here| {
+            let (now, later) = rest.split_at(here as usize);
+            equal = equal && part.equals(now);
+            rest = later;
+        });
+        equal
+    }
+
+    /// Flips one bit, counted in the order of the bytes.
+    pub fn flip(&self, bit: u64) {
+        let mut skip = bit;
+        for part in self.parts() {
+            let bits = part.size() * 8;
+            if skip < bits {
+                return part.flip(skip);
+            }
+            skip -= bits;
+        }
+    }
+
+    /// Keeps the datatypes alive.
+    pub fn retain(&self) {
+        self.parts().iter().for_each(Buffer::retain);
+    }
+
+    /// Gives up what `retain` took.
+    pub fn release(&self) {
+        self.parts().iter().for_each(Buffer::release);
+    }
+}
+
 /// A buffer of bytes of our own.
 pub fn byte() -> *mut Datatype {
     // SAFETY: the address of Open MPI's predefined datatype.

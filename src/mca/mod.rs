@@ -18,6 +18,7 @@ pub mod outcome;
 pub mod output;
 pub mod pml;
 pub mod receive;
+pub mod region;
 pub mod request;
 pub mod runtime;
 pub mod send;

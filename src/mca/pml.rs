@@ -160,7 +160,7 @@ fn isend_any(
         return host::isend(buffer.address, buffer.count, buffer.datatype, to, tag, mode, comm);
     }
     send::inject(&buffer, to, tag, comm);
-    match receive::protected(comm) {
+    match receive::protected(comm, tag) {
         Some(shadow) => send::isend(&shadow, buffer, to, tag, mode, comm),
         None => {
             count(&runtime::get().counters.class(tag).sent);
@@ -184,7 +184,7 @@ unsafe extern "C" fn send(
             return host::send(address, count_, datatype, to, tag, mode, comm);
         }
         send::inject(&buffer, to, tag, comm);
-        match receive::protected(comm) {
+        match receive::protected(comm, tag) {
             Some(shadow) => send::send(&shadow, buffer, to, tag, mode, comm),
             None => {
                 count(&runtime::get().counters.class(tag).sent);
@@ -214,7 +214,7 @@ unsafe extern "C" fn irecv(
 }
 
 fn irecv_any(buffer: Buffer, from: c_int, tag: c_int, comm: *mut Communicator) -> Result<*mut Request, c_int> {
-    match receive::protected(comm) {
+    match receive::protected(comm, tag) {
         Some(shadow) if from != mpi::MPI_PROC_NULL => receive::irecv(shadow, buffer, from, tag, comm),
         _ => host::irecv(buffer.address, buffer.count, buffer.datatype, from, tag, comm),
     }
@@ -244,7 +244,7 @@ unsafe extern "C" fn recv(
     comm: *mut Communicator,
     status: *mut Status,
 ) -> c_int {
-    guard("pml_recv", ERROR, || match receive::protected(comm) {
+    guard("pml_recv", ERROR, || match receive::protected(comm, tag) {
         Some(shadow) if from != mpi::MPI_PROC_NULL => {
             match receive::irecv(shadow, buffer(address, count_, datatype), from, tag, comm) {
                 Ok(made) => finish(made, status),
@@ -438,7 +438,7 @@ unsafe extern "C" fn persistent_cancel(request: *mut Request, _: c_int) -> c_int
         }
         // Received already; the other replicas may not have it yet, and ask.
         if state.mode.is_none() && state.peer != mpi::MPI_PROC_NULL {
-            if let Some(shadow) = receive::protected(state.comm) {
+            if let Some(shadow) = receive::protected(state.comm, state.tag) {
                 outcome::all_withdrawn(&shadow, false);
             }
         }
@@ -494,7 +494,7 @@ fn give(status: *mut Status, found: Status) {
 
 unsafe extern "C" fn probe(from: c_int, tag: c_int, comm: *mut Communicator, status: *mut Status) -> c_int {
     guard("pml_probe", ERROR, || {
-        let Some(shadow) = receive::protected(comm) else { return host::probe(from, tag, comm, status) };
+        let Some(shadow) = receive::protected(comm, tag) else { return host::probe(from, tag, comm, status) };
         if from == mpi::MPI_PROC_NULL {
             return host::probe(from, tag, comm, status);
         }
@@ -528,7 +528,7 @@ unsafe extern "C" fn iprobe(
     status: *mut Status,
 ) -> c_int {
     guard("pml_iprobe", ERROR, || {
-        let shadow = match receive::protected(comm) {
+        let shadow = match receive::protected(comm, tag) {
             Some(shadow) if from != mpi::MPI_PROC_NULL => shadow,
             _ => return host::iprobe(from, tag, comm, matched, status),
         };
@@ -591,7 +591,7 @@ unsafe extern "C" fn mprobe(
     status: *mut Status,
 ) -> c_int {
     guard("pml_mprobe", ERROR, || {
-        let shadow = match receive::protected(comm) {
+        let shadow = match receive::protected(comm, tag) {
             Some(shadow) if from != mpi::MPI_PROC_NULL => shadow,
             _ => return host::mprobe(from, tag, comm, message, status),
         };
@@ -642,7 +642,7 @@ unsafe extern "C" fn improbe(
     status: *mut Status,
 ) -> c_int {
     guard("pml_improbe", ERROR, || {
-        let shadow = match receive::protected(comm) {
+        let shadow = match receive::protected(comm, tag) {
             Some(shadow) if from != mpi::MPI_PROC_NULL => shadow,
             _ => return host::improbe(from, tag, comm, matched, message, status),
         };
@@ -674,7 +674,7 @@ fn imrecv_any(buffer: Buffer, message: *mut *mut MatchedMessage) -> Result<*mut 
     let matched = unsafe { *message };
     let known = lock(&MATCHED).as_mut().and_then(|known| known.0.remove(&(matched as usize)));
     if let Some((comm, place)) = known {
-        if let Some(shadow) = receive::protected(comm) {
+        if let Some(shadow) = receive::protected(comm, place.1) {
             // SAFETY: as above; the message is used up.
             unsafe { *message = mpi::redmpi_shim_message_null() };
             return Ok(receive::imrecv(shadow, buffer, matched, comm, place));

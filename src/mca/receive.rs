@@ -8,10 +8,10 @@
 use super::communicator::{Inner, Place, Shadow, Whereabouts};
 use super::guard::guard;
 use super::host::{self, Communicator, MatchedMessage, Request, Status};
-use super::message::{self, Buffer};
+use super::message::{self, Buffer, Region};
 use super::request::{self, Outer};
 use super::runtime::{self, count, lock};
-use super::vars::{Comparison, Protocol};
+use super::vars::{Collectives, Comparison, Protocol};
 use super::{channel, communicator, finalize, identity, outcome, share};
 use crate::determinism::order::{Pattern, Settled};
 use crate::protocol::all_to_all::{Verdict, Vote};
@@ -29,7 +29,7 @@ pub struct Receive {
     outer: *mut Outer,
     shadow: Arc<Shadow>,
     comm: *mut Communicator,
-    buffer: Buffer,
+    buffer: Region,
     /// As given, with the wildcards.
     source: c_int,
     tag: c_int,
@@ -48,6 +48,8 @@ pub struct Receive {
     cancelling: bool,
     /// The host has cancelled its receive meanwhile.
     withdrawn: Option<Status>,
+    /// The host's request is persistent, and not ours to free.
+    again: bool,
 }
 
 /// The value of a message that is not compared.
@@ -59,6 +61,8 @@ pub struct Flight {
     machine: Machine,
     told: Option<Value>,
     correction: Option<Vec<u8>>,
+    /// Nothing but a digest has arrived.
+    quiet: bool,
 }
 
 // SAFETY: a flight lives behind its shadow's lock; the receive it points to lives until its request is complete.
@@ -76,13 +80,14 @@ enum CopyOf {
 }
 
 impl Flight {
-    fn new() -> Self {
+    fn new(tag: i32) -> Self {
         let runtime = runtime::get();
         let machine = match runtime.config.protocol {
+            _ if is_local(tag) => Machine::Ring(Receiver::new(runtime.ring)),
             Protocol::MsgPlusHash => Machine::Ring(Receiver::new(runtime.ring)),
             Protocol::AllToAll => Machine::Vote { vote: Vote::new(runtime.ring), copies: Vec::new() },
         };
-        Flight { receive: std::ptr::null_mut(), machine, told: None, correction: None }
+        Flight { receive: std::ptr::null_mut(), machine, told: None, correction: None, quiet: true }
     }
 }
 
@@ -143,7 +148,7 @@ pub fn irecv(
     comm: *mut Communicator,
 ) -> Result<*mut Request, c_int> {
     request::reap();
-    let receive = new(shadow.clone(), buffer, source, tag, comm, std::ptr::null_mut());
+    let receive = new(shadow.clone(), Region::One(buffer), source, tag, comm, std::ptr::null_mut());
     // SAFETY: just made; complete only after it was posted.
     let outer = unsafe { (*receive).outer };
     let pattern = Pattern {
@@ -180,7 +185,7 @@ pub fn imrecv(
     place: Place,
 ) -> *mut Request {
     request::reap();
-    let receive = new(shadow.clone(), buffer, place.0, place.1, comm, matched);
+    let receive = new(shadow.clone(), Region::One(buffer), place.0, place.1, comm, matched);
     // SAFETY: just made.
     let outer = unsafe { (*receive).outer };
     with(&shadow, |inner, todo| {
@@ -194,7 +199,7 @@ pub fn imrecv(
 
 fn new(
     shadow: Arc<Shadow>,
-    buffer: Buffer,
+    buffer: Region,
     source: c_int,
     tag: c_int,
     comm: *mut Communicator,
@@ -220,6 +225,7 @@ fn new(
         done: false,
         cancelling: false,
         withdrawn: None,
+        again: false,
     }));
     let outer = request::new(comm, false, receive.cast(), Some(free), Some(cancel));
     // SAFETY: just made.
@@ -240,7 +246,7 @@ fn settle(shadow: &Arc<Shadow>, inner: &mut Inner, settled: Vec<Settled>, todo: 
 }
 
 fn attach(shadow: &Arc<Shadow>, inner: &mut Inner, receive: *mut Receive, place: Place, todo: &mut Todo) {
-    let flight = inner.flights.entry(place).or_insert_with(Flight::new);
+    let flight = inner.flights.entry(place).or_insert_with(|| Flight::new(place.1));
     flight.receive = receive;
     if let Machine::Vote { copies, .. } = &mut flight.machine {
         for (_, copy) in copies {
@@ -268,7 +274,7 @@ fn post(receive: *mut Receive) {
             Some((source, tag, _)) if !runtime::get().leads() => (source, tag),
             _ => ((*receive).source, (*receive).tag),
         };
-        ((*receive).buffer, source, tag, (*receive).comm, &raw mut (*receive).matched)
+        ((*receive).buffer.one(), source, tag, (*receive).comm, &raw mut (*receive).matched)
     };
     // SAFETY: as above.
     let posted = if unsafe { (*matched).is_null() } {
@@ -301,7 +307,7 @@ fn payload(receive: *mut Receive, inner_request: *mut Request) {
     // SAFETY: the host has filled the status; the receive lives until its request is complete.
     let (status, shadow, buffer, private) = unsafe {
         (*receive).inner = std::ptr::null_mut();
-        ((*inner_request).req_status, (*receive).shadow.clone(), (*receive).buffer, (*receive).private)
+        ((*inner_request).req_status, (*receive).shadow.clone(), &(*receive).buffer, (*receive).private)
     };
     request::retire(inner_request);
     HEARD.fetch_add(1, Ordering::Relaxed);
@@ -451,7 +457,8 @@ fn act(shadow: &Arc<Shadow>, inner: &mut Inner, place: Place, actions: Vec<Actio
                     // SAFETY: behind the shadow's lock; the receive is not complete, so the payload is still there.
                     let bytes = unsafe {
                         let length = (*flight.receive).payload.map_or(0, |(_, value)| value.length);
-                        (*flight.receive).buffer.gather(length)
+                        let buffer = &(*flight.receive).buffer;
+                        buffer.gather(length)
                     };
                     todo.0.push(Job::Correct(twin(to), key, bytes));
                 }
@@ -477,7 +484,7 @@ fn conclude(shadow: &Arc<Shadow>, place: Place, flight: Flight, outcome: Outcome
     let counters = &runtime.counters;
     let class = counters.class(place.1);
     count(&class.verified);
-    let sender = |replica: u8| runtime.map.native_of(shadow.peer(place.0), u32::from(replica));
+    let sender = |replica: u8| runtime.map.native_of(origin(shadow, place), u32::from(replica));
     // SAFETY: behind the shadow's lock.
     let bytes = unsafe { (*flight.receive).payload.map_or(0, |(_, value)| value.length) };
     let event = |kind: EventKind, peer: u32| Event {
@@ -485,7 +492,7 @@ fn conclude(shadow: &Arc<Shadow>, place: Place, flight: Flight, outcome: Outcome
         native: runtime.native,
         peer: Some(peer),
         communicator: shadow.name(),
-        tag: Some(place.1),
+        tag: (!is_local(place.1)).then_some(place.1),
         bytes,
         time_s: runtime.seconds(),
     };
@@ -533,8 +540,19 @@ fn conclude(shadow: &Arc<Shadow>, place: Place, flight: Flight, outcome: Outcome
 /// The text of a vote without majority.
 fn failure(shadow: &Shadow, place: Place, values: &[(u8, Option<Value>)]) -> String {
     let runtime = runtime::get();
-    let peer = shadow.peer(place.0);
-    let mut text = format!(
+    let peer = origin(shadow, place);
+    let mut text = if is_local(place.1) {
+        format!(
+            "no majority: the replicas of virtual rank {} disagree about the {} of a collective operation.\n  \
+             communicator {}, operation {} there (from 0). What its processes have:",
+            runtime.virtual_rank,
+            if place.1 == INPUT { "contribution to" } else { "result" },
+            shadow.name(),
+            place.2,
+        )
+        .replace("contribution to of", "contribution to")
+    } else {
+        format!(
         "no majority: virtual rank {} (native rank {}) received a message of which the replicas of its sender disagree.\n  \
          communicator {}, tag {}, message {} from rank {} (virtual rank {peer}). What the sender's processes sent:",
         runtime.virtual_rank,
@@ -543,7 +561,8 @@ fn failure(shadow: &Shadow, place: Place, values: &[(u8, Option<Value>)]) -> Str
         place.1,
         place.2,
         place.0
-    );
+        )
+    };
     for (replica, value) in values {
         let native = runtime.map.native_of(peer, u32::from(*replica));
         let what = match value {
@@ -562,10 +581,11 @@ fn failure(shadow: &Shadow, place: Place, values: &[(u8, Option<Value>)]) -> Str
 fn correct(receive: *mut Receive, bytes: &[u8]) {
     // SAFETY: behind the shadow's lock; the receive is not complete, so the buffer is ours.
     unsafe {
-        (*receive).buffer.scatter(bytes);
+        let buffer = &(*receive).buffer;
+        buffer.scatter(bytes);
         if let Some((status, _)) = &mut (*receive).payload {
             status._ucount = bytes.len();
-            let fits = bytes.len() as u64 <= (*receive).buffer.size();
+            let fits = bytes.len() as u64 <= buffer.size();
             status.MPI_ERROR = if fits { 0 } else { mpi::MPI_ERR_TRUNCATE as c_int };
         }
     }
@@ -583,7 +603,7 @@ fn vote(shadow: &Arc<Shadow>, inner: &mut Inner, place: Place, todo: &mut Todo) 
         return;
     }
     // SAFETY: behind the shadow's lock.
-    let (Some((status, own)), buffer) = (unsafe { ((*receive).payload, (*receive).buffer) }) else { return };
+    let (Some((status, own)), buffer) = (unsafe { ((*receive).payload, &(*receive).buffer) }) else { return };
     if copies.len() + 1 < runtime.ring.len() || copies.iter().any(|(_, copy)| !matches!(copy, CopyOf::Here(_))) {
         return;
     }
@@ -657,7 +677,7 @@ pub fn overdue(shadow: &Shadow, inner: &Inner) -> Vec<(Place, u32)> {
         if flight.receive.is_null() || unsafe { (*flight.receive).payload.is_none() } {
             continue;
         }
-        let native = |replica: u8| runtime.map.native_of(shadow.peer(place.0), u32::from(replica));
+        let native = |replica: u8| runtime.map.native_of(origin(shadow, *place), u32::from(replica));
         match &flight.machine {
             Machine::Ring(_) => overdue.push((*place, native(runtime.ring.below(runtime.ring.me())))),
             Machine::Vote { copies, .. } => {
@@ -846,7 +866,7 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
     match control {
         Control::Told(key, value) => with(shadow, |inner, todo| {
             let place = (key.source, key.tag, key.index);
-            let flight = inner.flights.entry(place).or_insert_with(Flight::new);
+            let flight = inner.flights.entry(place).or_insert_with(|| Flight::new(place.1));
             flight.told = Some(value);
             let mut actions = Vec::new();
             if let Machine::Ring(receiver) = &mut flight.machine {
@@ -858,7 +878,11 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
         }),
         Control::Probe(key, status) => with(shadow, |inner, todo| {
             let place = (key.source, key.tag, key.index);
-            if !inner.flights.contains_key(&place) && key.index < inner.order.given(key.source, key.tag) {
+            let given = match inner.local(key.tag) {
+                Some(local) => *local,
+                None => inner.order.given(key.source, key.tag),
+            };
+            if !inner.flights.contains_key(&place) && key.index < given {
                 let status = lock(history()).answer(&key);
                 todo.0.push(Job::Say(from, Control::Answer(key, status)));
                 return;
@@ -878,7 +902,7 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
         }
         Control::Copy(key, body) => with(shadow, |inner, todo| {
             let place = (key.source, key.tag, key.index);
-            let flight = inner.flights.entry(place).or_insert_with(Flight::new);
+            let flight = inner.flights.entry(place).or_insert_with(|| Flight::new(place.1));
             let settled = !flight.receive.is_null();
             if let Machine::Vote { copies, .. } = &mut flight.machine {
                 let copy = match body {
@@ -915,7 +939,8 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
 }
 
 fn feed(shadow: &Arc<Shadow>, inner: &mut Inner, place: Place, event: msg_plus_hash::Event, todo: &mut Todo) {
-    let flight = inner.flights.entry(place).or_insert_with(Flight::new);
+    let flight = inner.flights.entry(place).or_insert_with(|| Flight::new(place.1));
+    flight.quiet = false;
     let mut actions = Vec::new();
     if let Machine::Ring(receiver) = &mut flight.machine {
         receiver.handle(event, &mut actions);
@@ -934,12 +959,159 @@ fn correction(shadow: &Arc<Shadow>, key: Key, replica: u8, bytes: Vec<u8>) {
     });
 }
 
-/// The shadow of a communicator that is verified; `None`: leave it to the host.
+/// The shadow of a communicator whose messages with this tag are verified; `None`: leave them to the host. The
+/// messages inside collectives are, where their results are compared.
 #[inline]
-pub fn protected(comm: *mut Communicator) -> Option<Arc<Shadow>> {
-    if runtime::get().verifies() {
-        communicator::shadow(comm)
-    } else {
-        None
+pub fn protected(comm: *mut Communicator, tag: c_int) -> Option<Arc<Shadow>> {
+    let runtime = runtime::get();
+    if !runtime.verifies() || (tag < mpi::MPI_ANY_TAG && runtime.config.collectives != Collectives::PointToPoint) {
+        return None;
     }
+    communicator::shadow(comm)
+}
+
+// ---- what every rank has for itself: contributions to collectives and their results ----
+
+/// "Tags" of a rank's own values; no message has them.
+pub const RESULT: i32 = i32::MIN;
+/// The same, before the operation.
+pub const INPUT: i32 = i32::MIN + 1;
+
+/// Whether a value is a rank's own, and no message.
+pub fn is_local(tag: i32) -> bool {
+    tag <= INPUT
+}
+
+/// Virtual rank whose replicas have sent a message, or hold a value.
+fn origin(shadow: &Shadow, place: Place) -> u32 {
+    if is_local(place.1) {
+        runtime::get().virtual_rank
+    } else {
+        shadow.peer(place.0)
+    }
+}
+
+/// The place of the next value of this kind.
+pub fn local_place(shadow: &Shadow, tag: i32) -> Place {
+    let mut inner = lock(&shadow.inner);
+    let next = inner.local(tag).expect("a rank's own value");
+    *next += 1;
+    (shadow.rank, tag, *next - 1)
+}
+
+fn tell_local(shadow: &Shadow, place: Place, value: Value) {
+    let runtime = runtime::get();
+    let above = runtime.map.native_of(runtime.virtual_rank, u32::from(runtime.ring.above(runtime.ring.me())));
+    channel::control(above, &Control::Told(key(shadow, place), value), &[]);
+}
+
+/// Compares a region with the other replicas' and corrects it, before it returns.
+pub fn compare(shadow: &Arc<Shadow>, comm: *mut Communicator, tag: i32, region: Region) -> c_int {
+    let runtime = runtime::get();
+    request::reap();
+    let place = local_place(shadow, tag);
+    let value = region.value(runtime.config.comparison.algorithm(), region.size());
+    tell_local(shadow, place, value);
+    {
+        let mut inner = lock(&shadow.inner);
+        if inner.flights.get(&place).is_some_and(|flight| flight.quiet && flight.told == Some(value)) {
+            inner.flights.remove(&place);
+            count(&runtime.counters.class(tag).verified);
+            return host::SUCCESS;
+        }
+    }
+    let receive = begin(shadow, comm, place, region);
+    // SAFETY: just made; it is complete when it is freed.
+    let mut outer: *mut Request = unsafe { &raw mut (*(*receive).outer).super_ };
+    have(receive, empty(), value);
+    // SAFETY: ours; the wait ends with the comparison.
+    unsafe {
+        mpi::redmpi_shim_request_wait(outer);
+        let error = (*outer).req_status.MPI_ERROR;
+        mpi::redmpi_shim_request_free(&mut outer);
+        error
+    }
+}
+
+/// A receive that takes no message: its value comes with [`have`].
+pub fn begin(shadow: &Arc<Shadow>, comm: *mut Communicator, place: Place, region: Region) -> *mut Receive {
+    let receive = new(shadow.clone(), region, place.0, place.1, comm, std::ptr::null_mut());
+    // SAFETY: just made.
+    unsafe { (*(*receive).outer).super_.req_type = mpi::OMPI_REQUEST_COLL };
+    with(shadow, |inner, todo| {
+        inner.outstanding += 1;
+        attach(shadow, inner, receive, place, todo);
+    });
+    receive
+}
+
+/// The value is there.
+pub fn have(receive: *mut Receive, status: Status, value: Value) {
+    // SAFETY: lives until its comparison is over.
+    let shadow = unsafe { (*receive).shadow.clone() };
+    with(&shadow, |inner, todo| {
+        // SAFETY: behind the shadow's lock.
+        let place = unsafe {
+            (*receive).payload = Some((status, value));
+            (*receive).place
+        };
+        if let Some(place) = place {
+            offer(&shadow, inner, place, todo);
+        }
+    });
+}
+
+/// An operation of the host is under way whose result is compared when it completes; the request that the application
+/// gets instead. `again`: the host's request is persistent and stays.
+pub fn follow(
+    shadow: &Arc<Shadow>,
+    comm: *mut Communicator,
+    region: Region,
+    request: *mut Request,
+    again: bool,
+) -> *mut Request {
+    let receive = begin(shadow, comm, local_place(shadow, RESULT), region);
+    // SAFETY: just made; complete only after the host's.
+    let outer = unsafe {
+        (*receive).inner = request;
+        (*receive).again = again;
+        (*(*receive).outer).super_.req_cancel = None;
+        &raw mut (*(*receive).outer).super_
+    };
+    if request::is_complete(request) || !request::on_completion(request, operation_complete, receive.cast()) {
+        operation(receive, request);
+    }
+    outer
+}
+
+unsafe extern "C" fn operation_complete(request: *mut Request) -> c_int {
+    guard("end of a collective operation", 0, || {
+        operation(request::data(request).cast(), request);
+        0
+    })
+}
+
+fn operation(receive: *mut Receive, request: *mut Request) {
+    // SAFETY: the host has filled the status; the receive lives until its request is complete.
+    let (status, shadow, region, place, again) = unsafe {
+        (*receive).inner = std::ptr::null_mut();
+        let place = (*receive).place.expect("given when it began");
+        ((*request).req_status, (*receive).shadow.clone(), &(*receive).buffer, place, (*receive).again)
+    };
+    if !again {
+        request::retire(request);
+    }
+    super::collective::inject_output(region, &shadow);
+    let value = if status.MPI_ERROR == 0 {
+        region.value(runtime::get().config.comparison.algorithm(), region.size())
+    } else {
+        UNCOMPARED
+    };
+    tell_local(&shadow, place, value);
+    have(receive, status, value);
+}
+
+fn empty() -> Status {
+    // SAFETY: plain data; all zero is a valid status.
+    unsafe { std::mem::zeroed() }
 }

@@ -7,6 +7,7 @@
 use super::host::{Communicator, Request};
 use super::runtime::lock;
 use ompi_headers as mpi;
+use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Mutex;
@@ -117,6 +118,31 @@ pub fn new(
         (*outer).super_.req_state = if persistent { mpi::OMPI_REQUEST_INACTIVE } else { mpi::OMPI_REQUEST_ACTIVE };
         (*outer).state = state;
         outer
+    }
+}
+
+/// Requests that were given up and whose memory Open MPI may still look at.
+struct Buried(VecDeque<*mut Outer>);
+
+// SAFETY: as with `Retired`.
+unsafe impl Send for Buried {}
+
+static BURIED: Mutex<Buried> = Mutex::new(Buried(VecDeque::new()));
+
+/// Destroys a request of ours a while later: MPI_Request_free of a persistent collective operation looks at it once more
+/// after the request's own free function.
+pub fn bury(outer: *mut Outer) {
+    let oldest = {
+        let mut buried = lock(&BURIED);
+        buried.0.push_back(outer);
+        if buried.0.len() > 64 {
+            buried.0.pop_front()
+        } else {
+            None
+        }
+    };
+    if let Some(oldest) = oldest {
+        destroy(oldest);
     }
 }
 

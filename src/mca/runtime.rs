@@ -2,7 +2,7 @@
 
 use super::communicator::Registry;
 use super::vars::{self, Config};
-use crate::inject::Injector;
+use crate::inject::{self, Injector};
 use crate::protocol::ring::{ReplicaSet, Ring};
 use crate::replication::rank_map::RankMap;
 use crate::report::Event;
@@ -177,7 +177,7 @@ fn hash() -> u64 {
     let config = &runtime.config;
     let mut hasher = FxHasher::default();
     let words = (env!("CARGO_PKG_VERSION"), config.degree, config.protocol.name(), config.comparison.name());
-    (words, &runtime.map).hash(&mut hasher);
+    (words, config.collectives as u8, &runtime.map).hash(&mut hasher);
     hasher.finish()
 }
 
@@ -194,7 +194,7 @@ pub fn agree() {
 pub fn compare(from: u32, other: u64) {
     if other != hash() {
         super::finalize::abort(&format!(
-            "this process on {} and native rank {from} do not agree on version, degree, protocol, digest or rank map: \
+            "this process on {} and native rank {from} do not agree on version, degree, protocol, digest, verification of collectives or rank map: \
              the same redmpi, the same variables and the same rank map file are wanted on every host",
             super::host::hostname()
         ));
@@ -233,11 +233,11 @@ impl Runtime {
     }
 
     /// The bit of a message of `bits` bits that the injector wants flipped.
-    pub fn inject(&self, bits: u64) -> Option<u64> {
+    pub fn inject(&self, place: inject::Place, bits: u64) -> Option<u64> {
         if self.config.inject.rate == 0 {
             return None;
         }
-        lock(&self.injector).as_mut()?.next(bits)
+        lock(&self.injector).as_mut()?.next(place, bits)
     }
 }
 

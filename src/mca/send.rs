@@ -1,7 +1,7 @@
 //! Sends: the application's message travels unchanged through the host inside its sphere; beside it goes a digest to
 //! the next replica of the receiver (MsgPlusHash) or a copy to each of them (All-to-all).
 
-use super::communicator::Shadow;
+use super::communicator::{self, Shadow};
 use super::guard::guard;
 use super::host::{self, Communicator, Request, SendMode};
 use super::message::Buffer;
@@ -9,6 +9,7 @@ use super::request::{self, Outer};
 use super::runtime::{self, count, lock};
 use super::vars::Protocol;
 use super::{channel, identity, receive};
+use crate::inject::Place;
 use crate::report::{Event, EventKind};
 use crate::wire::{Control, Key};
 use ompi_headers as mpi;
@@ -22,10 +23,11 @@ const BUFFERED: SendMode = mpi::MCA_PML_BASE_SEND_BUFFERED;
 pub fn inject(buffer: &Buffer, to: c_int, tag: c_int, comm: *mut Communicator) {
     let runtime = runtime::get();
     let size = buffer.size();
-    let Some(bit) = runtime.inject(size.saturating_mul(8)) else { return };
+    let place = if tag < mpi::MPI_ANY_TAG { Place::Internal } else { Place::Message };
+    let Some(bit) = runtime.inject(place, size.saturating_mul(8)) else { return };
     buffer.flip(bit);
     count(&runtime.counters.injected);
-    let shadow = super::receive::protected(comm);
+    let shadow = communicator::shadow(comm);
     let peer = shadow.as_ref().map(|shadow| runtime.map.native_of(shadow.peer(to), runtime.replica));
     runtime.counters.event(Event {
         kind: EventKind::Injected,

@@ -69,6 +69,32 @@ pub enum Clocks {
     All,
 }
 
+/// How collective operations are verified.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Collectives {
+    /// Not at all.
+    None,
+    /// What every rank gets is compared and corrected after the operation.
+    Result,
+    /// What every rank contributes is compared and corrected before the operation.
+    Input,
+    /// Both.
+    Both,
+    /// Every message inside the operation (as in the paper).
+    PointToPoint,
+}
+
+impl Collectives {
+    /// Whether contributions are compared.
+    pub fn input(self) -> bool {
+        matches!(self, Collectives::Input | Collectives::Both)
+    }
+    /// Whether results are compared.
+    pub fn result(self) -> bool {
+        matches!(self, Collectives::Result | Collectives::Both)
+    }
+}
+
 /// Everything a user can set, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -92,6 +118,8 @@ pub struct Config {
     pub clocks: Clocks,
     /// How long a process waits for another one before it ends the job; zero: for ever.
     pub patience: Duration,
+    /// How collective operations are verified.
+    pub collectives: Collectives,
     /// Fault injection.
     pub inject: inject::Config,
 }
@@ -131,6 +159,9 @@ struct Storage {
     inject_replicas: Cell<*mut c_char>,
     inject_ranks: Cell<*mut c_char>,
     inject_count: Cell<u64>,
+    inject_where: Cell<*mut c_char>,
+    inject_after: Cell<u64>,
+    verify: Cell<c_int>,
 }
 
 static STORAGE: Storage = Storage {
@@ -150,6 +181,9 @@ static STORAGE: Storage = Storage {
     inject_replicas: Cell::new(std::ptr::null_mut()),
     inject_ranks: Cell::new(std::ptr::null_mut()),
     inject_count: Cell::new(0),
+    inject_where: Cell::new(std::ptr::null_mut()),
+    inject_after: Cell::new(0),
+    verify: Cell::new(0),
 };
 
 enum Kind {
@@ -170,6 +204,7 @@ struct Variable {
 const PROTOCOLS: &[&CStr] = &[c"msgplushash", c"alltoall"];
 const DIGESTS: &[&CStr] = &[c"crc32c", c"xxh3", c"sha1", c"memcmp"];
 const CLOCKS: &[&CStr] = &[c"none", c"mpi", c"all"];
+const VERIFIED: &[&CStr] = &[c"result", c"input", c"both", c"p2p", c"none"];
 const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
 const OUTPUTS: &[&CStr] = &[c"leader", c"all"];
 
@@ -277,7 +312,41 @@ static VARIABLES: &[Variable] = &[
         level: 4,
         description: c"Most faults injected into one process; 0 means no limit",
     },
+    Variable {
+        name: c"inject_where",
+        kind: Kind::Text(&STORAGE.inject_where),
+        level: 5,
+        description: c"Where faults are injected, with commas between: message (a message's send buffer), internal (a message inside \
+            a collective operation), input (what a process contributes to a collective operation), output (what it has \
+            received from one, before it is compared); the default is message,internal",
+    },
+    Variable {
+        name: c"inject_after",
+        kind: Kind::Unsigned(&STORAGE.inject_after),
+        level: 5,
+        description: c"So many messages or operations of a process pass before faults are injected",
+    },
+    Variable {
+        name: c"verify",
+        kind: Kind::Choice(&STORAGE.verify, VERIFIED),
+        level: 2,
+        description: c"How collective operations are verified: result (what every rank gets is compared, and corrected, before the \
+            operation is complete), input (what every rank contributes is, before the operation begins), both, p2p (every \
+            message inside the operation) or none",
+    },
 ];
+
+/// Variables that are coll_redmpi_* only.
+const OF_COLL: &[&CStr] = &[c"verify"];
+
+/// The component under whose name a variable is registered, and the one of its synonym.
+fn components(variable: &Variable) -> (&'static CStr, Option<&'static CStr>) {
+    if OF_COLL.contains(&variable.name) {
+        (c"coll", None)
+    } else {
+        (c"pml", Some(c"coll"))
+    }
+}
 
 static REGISTERED: AtomicBool = AtomicBool::new(false);
 
@@ -296,11 +365,12 @@ pub fn register() -> c_int {
                 (mpi::MCA_BASE_VAR_TYPE_INT, cell.get().cast(), enumerator(variable.name, names))
             }
         };
+        let (component, synonym) = components(variable);
         // SAFETY: static strings and storage that lives as long as the process; Open MPI copies the texts.
         let index = unsafe {
             mpi::mca_base_var_register(
                 c"ompi".as_ptr(),
-                c"pml".as_ptr(),
+                component.as_ptr(),
                 c"redmpi".as_ptr(),
                 variable.name.as_ptr(),
                 variable.description.as_ptr(),
@@ -316,15 +386,13 @@ pub fn register() -> c_int {
         if index < 0 {
             return index;
         }
-        if again {
-            continue; // the synonyms are known
-        }
+        let (false, Some(synonym)) = (again, synonym) else { continue };
         // SAFETY: as above.
         unsafe {
             mpi::mca_base_var_register_synonym(
                 index,
                 c"ompi".as_ptr(),
-                c"coll".as_ptr(),
+                synonym.as_ptr(),
                 c"redmpi".as_ptr(),
                 variable.name.as_ptr(),
                 0,
@@ -383,11 +451,16 @@ pub fn check_given() -> Result<(), String> {
         if matches!(short.as_str(), "major_version" | "minor_version" | "release_version") {
             continue;
         }
-        let Some(variable) = VARIABLES.iter().find(|variable| variable.name.to_bytes() == short.as_bytes()) else {
+        let of_coll = full.starts_with("coll_");
+        let fits = |variable: &&Variable| {
+            variable.name.to_bytes() == short.as_bytes() && (of_coll || components(variable).0 == c"pml")
+        };
+        let Some(variable) = VARIABLES.iter().find(fits) else {
             let names: Vec<&str> = VARIABLES.iter().filter_map(|variable| variable.name.to_str().ok()).collect();
             let near = names.iter().min_by_key(|name| distance(name, &short)).copied().unwrap_or_default();
+            let prefix = if OF_COLL.iter().any(|name| name.to_str() == Ok(near)) { "coll" } else { "pml" };
             return Err(format!(
-                "there is no variable {full}. Did you mean pml_redmpi_{near}?\n  Known: {}",
+                "there is no variable {full}. Did you mean {prefix}_redmpi_{near}?\n  Known: {}",
                 names.join(", ")
             ));
         };
@@ -487,6 +560,9 @@ pub fn config(native_size: u32) -> Result<Config, String> {
         replicas: set("inject_replicas", &STORAGE.inject_replicas, degree)?,
         ranks: set("inject_ranks", &STORAGE.inject_ranks, virtual_size)?,
         count: read(&STORAGE.inject_count),
+        places: inject::Places::parse(&text(&STORAGE.inject_where).unwrap_or_default())
+            .map_err(|error| format!("pml_redmpi_inject_where: {error}"))?,
+        after: read(&STORAGE.inject_after),
     };
     let report = text(&STORAGE.report).map(PathBuf::from);
     Ok(Config {
@@ -504,6 +580,13 @@ pub fn config(native_size: u32) -> Result<Config, String> {
             _ => Clocks::All,
         },
         patience: Duration::from_secs(read(&STORAGE.patience)),
+        collectives: match read(&STORAGE.verify) {
+            0 => Collectives::Result,
+            1 => Collectives::Input,
+            2 => Collectives::Both,
+            3 => Collectives::PointToPoint,
+            _ => Collectives::None,
+        },
         inject,
     })
 }
