@@ -1,6 +1,7 @@
 /* The C shim: see shim.h. */
 #include "shim.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,6 +13,7 @@
 #include "opal/class/opal_list.h"
 #include "opal/class/opal_pointer_array.h"
 #include "opal/datatype/opal_convertor.h"
+#include "opal/datatype/opal_datatype_internal.h"
 #if OMPI_MAJOR_VERSION >= 5
 #include "opal/mca/pmix/pmix-internal.h"
 #else
@@ -26,6 +28,7 @@
 static void request_construct(redmpi_request_t *request)
 {
     request->state = NULL;
+    request->role = 0;
 }
 
 OBJ_CLASS_INSTANCE(redmpi_request_t, ompi_request_t, request_construct, NULL);
@@ -147,6 +150,112 @@ int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer
     OBJ_DESTRUCT(&convertor);
     return stop;
 }
+
+#if LDBL_MANT_DIG == 64 && __SIZEOF_LONG_DOUBLE__ == 16
+struct runs {
+    redmpi_run_t *runs;
+    size_t count, most;
+};
+
+static void add_run(struct runs *runs, size_t bytes, int padded)
+{
+    if (0 == bytes) {
+        return;
+    }
+    if (runs->count > 0 && runs->count <= runs->most && runs->runs[runs->count - 1].padded == padded) {
+        runs->runs[runs->count - 1].bytes += bytes;
+        return;
+    }
+    if (runs->count < runs->most) {
+        runs->runs[runs->count] = (redmpi_run_t){bytes, padded};
+    }
+    runs->count++;
+}
+
+/* The items of a type's description from `item` to `end`, as often as the loops among them say. */
+static void add_items(struct runs *runs, const dt_elem_desc_t *item, const dt_elem_desc_t *end)
+{
+    while (item < end) {
+        uint16_t type = item->elem.common.type;
+        if (OPAL_DATATYPE_LOOP == type) {
+            const dt_elem_desc_t *close = item + item->loop.items;
+            for (uint32_t i = 0; i < item->loop.loops; i++) {
+                add_items(runs, item + 1, close);
+            }
+            item = close + 1;
+            continue;
+        }
+        if (OPAL_DATATYPE_END_LOOP == type) {
+            return;
+        }
+        add_run(runs, (size_t) item->elem.count * item->elem.blocklen * opal_datatype_basicDatatypes[type]->size,
+                OPAL_DATATYPE_FLOAT16 == type || OPAL_DATATYPE_LONG_DOUBLE_COMPLEX == type);
+        item++;
+    }
+}
+
+/* Whether a type has Fortran's REAL*16 in it, in which every byte is data; Open MPI describes it like long double. */
+static int has_real16(MPI_Datatype datatype)
+{
+    int integers, addresses, types, combiner, found = 0;
+    if (MPI_SUCCESS != PMPI_Type_get_envelope(datatype, &integers, &addresses, &types, &combiner)) {
+        return 1;
+    }
+    if (MPI_COMBINER_NAMED == combiner) {
+        return MPI_REAL16 == datatype || MPI_COMPLEX32 == datatype;
+    }
+    if (MPI_COMBINER_F90_REAL == combiner || MPI_COMBINER_F90_COMPLEX == combiner) {
+        return 1;
+    }
+    int *i = malloc(sizeof *i * (size_t) (integers + 1));
+    MPI_Aint *a = malloc(sizeof *a * (size_t) (addresses + 1));
+    MPI_Datatype *t = malloc(sizeof *t * (size_t) (types + 1));
+    if (NULL == i || NULL == a || NULL == t ||
+        MPI_SUCCESS != PMPI_Type_get_contents(datatype, integers, addresses, types, i, a, t)) {
+        found = 1;
+        types = 0;
+    }
+    for (int k = 0; k < types; k++) {
+        int named = 0, n1, n2, n3;
+        found = found || has_real16(t[k]);
+        PMPI_Type_get_envelope(t[k], &n1, &n2, &n3, &named);
+        if (MPI_COMBINER_NAMED != named && MPI_COMBINER_F90_REAL != named && MPI_COMBINER_F90_COMPLEX != named &&
+            MPI_COMBINER_F90_INTEGER != named) {
+            PMPI_Type_free(&t[k]);
+        }
+    }
+    free(i);
+    free(a);
+    free(t);
+    return found;
+}
+
+size_t redmpi_shim_padding(ompi_datatype_t *datatype, redmpi_run_t *runs, size_t most)
+{
+    const uint32_t padded = (1u << OPAL_DATATYPE_FLOAT16) | (1u << OPAL_DATATYPE_LONG_DOUBLE_COMPLEX);
+    if (0 == (datatype->super.bdt_used & padded)) {
+        return 0;
+    }
+    if (has_real16(datatype)) {
+        return 0;
+    }
+    struct runs all = {runs, 0, most};
+    if (opal_datatype_is_predefined(&datatype->super) && 1 == datatype->super.desc.used) {
+        add_run(&all, datatype->super.size, 1);
+    } else {
+        add_items(&all, datatype->super.desc.desc, datatype->super.desc.desc + datatype->super.desc.used);
+    }
+    return all.count;
+}
+#else
+size_t redmpi_shim_padding(ompi_datatype_t *datatype, redmpi_run_t *runs, size_t most)
+{
+    (void) datatype;
+    (void) runs;
+    (void) most;
+    return 0;
+}
+#endif
 
 int redmpi_shim_is_in_place(const void *buffer)
 {

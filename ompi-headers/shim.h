@@ -21,6 +21,7 @@ typedef struct redmpi_request_t {
      * pointers at most follow here (its header cannot be included: one that it includes is not installed). */
     void *of_collectives[16];
     void *state;
+    int role;
 } redmpi_request_t;
 
 /* Frameworks: loads and registers the components that the present selection allows. */
@@ -51,6 +52,14 @@ size_t redmpi_shim_message_size(const ompi_datatype_t *datatype, size_t count);
 void *redmpi_shim_contiguous(const ompi_datatype_t *datatype, size_t count, const void *buffer);
 int redmpi_shim_walk(ompi_datatype_t *datatype, size_t count, const void *buffer,
                      redmpi_visit_fn_t visit, void *context);
+/* Bytes of a message that are not data: long double has 10 bytes in 16 on x86, and the rest is whatever was there. An element's
+ * bytes, in the order in which they travel, as runs of such numbers and of other data. The number of runs, of which at most
+ * `most` are written; 0 where every byte is data. */
+typedef struct redmpi_run_t {
+    size_t bytes;
+    int padded;
+} redmpi_run_t;
+size_t redmpi_shim_padding(ompi_datatype_t *datatype, redmpi_run_t *runs, size_t most);
 /* Whether this is MPI_IN_PLACE. */
 int redmpi_shim_is_in_place(const void *buffer);
 /* Bytes from one element to the next. */

@@ -98,6 +98,22 @@ pub enum Control {
         /// The value.
         body: Body,
     },
+    /// I wait for your `ordinal`-th value of this kind.
+    Wanted {
+        /// As in `Shared`.
+        comm: CommId,
+        /// As in `Shared`.
+        kind: u8,
+        /// As in `Shared`.
+        ordinal: u64,
+    },
+    /// Values of this kind are not shared any more.
+    Loose {
+        /// As in `Shared`.
+        comm: CommId,
+        /// As in `Shared`.
+        kind: u8,
+    },
     /// I have waited long for something of yours: where are you?
     Where,
     /// What the sender is doing; the text follows inline.
@@ -256,6 +272,17 @@ impl Control {
                 out.extend_from_slice(&count.to_le_bytes());
             }
             Control::Where => out.push(13),
+            Control::Wanted { comm, kind, ordinal } => {
+                out.push(15);
+                put_comm(out, *comm);
+                out.push(*kind);
+                out.extend_from_slice(&ordinal.to_le_bytes());
+            }
+            Control::Loose { comm, kind } => {
+                out.push(16);
+                put_comm(out, *comm);
+                out.push(*kind);
+            }
             Control::Here { finalizing } => {
                 out.push(14);
                 out.push(u8::from(*finalizing));
@@ -308,6 +335,8 @@ impl Control {
             11 => Control::Agree(reader.u64()?),
             12 => Control::Heeded(reader.u64()?),
             13 => Control::Where,
+            15 => Control::Wanted { comm: reader.comm()?, kind: reader.u8()?, ordinal: reader.u64()? },
+            16 => Control::Loose { comm: reader.comm()?, kind: reader.u8()? },
             14 => Control::Here { finalizing: reader.u8()? != 0 },
             _ => return None,
         };
@@ -324,6 +353,8 @@ impl Control {
             | Control::Correction(key, _) => Some(key.comm),
             Control::Envelope { comm, .. } | Control::Decided { comm, .. } => Some(*comm),
             Control::Shared { .. }
+            | Control::Wanted { .. }
+            | Control::Loose { .. }
             | Control::Heeded(_)
             | Control::Where
             | Control::Here { .. }
@@ -390,6 +421,8 @@ mod tests {
             }),
             any::<u64>().prop_map(Control::Heeded),
             Just(Control::Where),
+            (keys(), any::<u8>()).prop_map(|(k, kind)| Control::Wanted { comm: k.comm, kind, ordinal: k.index }),
+            (keys(), any::<u8>()).prop_map(|(k, kind)| Control::Loose { comm: k.comm, kind }),
             any::<bool>().prop_map(|finalizing| Control::Here { finalizing }),
             bodies.prop_map(Control::Report),
             any::<i32>().prop_map(Control::Done),

@@ -99,6 +99,7 @@ extern "C" {
         made: *mut Comm,
         errors: *mut c_int,
     ) -> c_int;
+    fn PMPI_File_open(comm: Comm, name: *const c_char, mode: c_int, info: Info, made: *mut *mut c_void) -> c_int;
     fn PMPI_Comm_connect(port: *const c_char, info: Info, root: c_int, comm: Comm, made: *mut Comm) -> c_int;
     fn PMPI_Comm_accept(port: *const c_char, info: Info, root: c_int, comm: Comm, made: *mut Comm) -> c_int;
 }
@@ -132,6 +133,9 @@ scoped!(names, comm_spawn = PMPI_Comm_spawn(
 scoped!(names, comm_spawn_multiple = PMPI_Comm_spawn_multiple(
     count: c_int, commands: *mut *mut c_char, argvs: *mut *mut *mut c_char, counts: *const c_int,
     infos: *const Info, root: c_int, comm: Comm, made: *mut Comm, errors: *mut c_int));
+// ompio names its shared files after a process number.
+scoped!(names, file_open = PMPI_File_open(
+    comm: Comm, name: *const c_char, mode: c_int, info: Info, made: *mut *mut c_void));
 scoped!(names, comm_connect = PMPI_Comm_connect(
     port: *const c_char, info: Info, root: c_int, comm: Comm, made: *mut Comm));
 scoped!(names, comm_accept = PMPI_Comm_accept(
@@ -149,6 +153,7 @@ pub fn replacement(name: &[u8]) -> Option<usize> {
         b"MPI_Win_free" => win_free as *const (),
         b"MPI_Comm_spawn" => comm_spawn as *const (),
         b"MPI_Comm_spawn_multiple" => comm_spawn_multiple as *const (),
+        b"MPI_File_open" => file_open as *const (),
         b"MPI_Comm_connect" => comm_connect as *const (),
         b"MPI_Comm_accept" => comm_accept as *const (),
         _ => return None,

@@ -19,6 +19,63 @@ pub struct Buffer {
     pub datatype: *mut Datatype,
 }
 
+/// Which bytes of an element are no data: an x86 `long double` has 10 bytes in 16, and the rest is whatever was there
+/// before, in every replica something else.
+struct Padding {
+    /// Runs of bytes, in the order in which they travel, and whether they are such numbers.
+    runs: Vec<(u64, bool)>,
+    size: u64,
+}
+
+/// Bytes that such a number takes, and how many of them are data.
+const PADDED: (u64, u64) = (16, 10);
+
+impl Padding {
+    /// Of a datatype; `None` where every byte is data.
+    fn of(datatype: *mut Datatype) -> Option<Padding> {
+        let mut runs = Vec::new();
+        loop {
+            // SAFETY: a live datatype, and room for as many runs as are said.
+            let count = unsafe { mpi::redmpi_shim_padding(datatype, runs.as_mut_ptr(), runs.len()) };
+            if count == 0 {
+                return None;
+            }
+            if count <= runs.len() {
+                runs.truncate(count);
+                break;
+            }
+            runs = vec![mpi::redmpi_run_t { bytes: 0, padded: 0 }; count];
+        }
+        let runs: Vec<(u64, bool)> = runs.iter().map(|run| (run.bytes as u64, run.padded != 0)).collect();
+        let size = runs.iter().map(|(bytes, _)| bytes).sum();
+        Some(Padding { runs, size })
+    }
+
+    /// Puts zeros where bytes are no data; the first one is the `at`-th of the message.
+    fn clear(&self, at: u64, bytes: &mut [u8]) {
+        let mut here = at % self.size;
+        let mut begin = 0;
+        let mut done = 0;
+        for (length, padded) in self.runs.iter().cycle() {
+            let end = begin + length;
+            let count = end.saturating_sub(here).min((bytes.len() - done) as u64);
+            if count > 0 && *padded {
+                for offset in 0..count {
+                    if (here + offset - begin) % PADDED.0 >= PADDED.1 {
+                        bytes[done + offset as usize] = 0;
+                    }
+                }
+            }
+            done += count as usize;
+            here += count;
+            if done == bytes.len() {
+                return;
+            }
+            begin = end;
+        }
+    }
+}
+
 struct Visit<'a> {
     visitor: &'a mut dyn FnMut(&mut [u8]) -> ControlFlow<()>,
     left: u64,
@@ -93,16 +150,40 @@ impl Buffer {
         assert!(stop >= 0, "the host's convertor stopped in the middle of a message");
     }
 
+    /// Visits the first `length` bytes of the message with zeros where its bytes are no data.
+    fn read(&self, length: u64, mut visitor: impl FnMut(&[u8]) -> ControlFlow<()>) {
+        let Some(padding) = Padding::of(self.datatype) else {
+            return self.walk(length, |piece| visitor(piece));
+        };
+        let (mut at, mut scratch) = (0, Vec::new());
+        self.walk(length, |piece| {
+            for chunk in piece.chunks(4096) {
+                scratch.clear();
+                scratch.extend_from_slice(chunk);
+                padding.clear(at, &mut scratch);
+                at += chunk.len() as u64;
+                visitor(&scratch)?;
+            }
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Adds the first `length` bytes to a digest.
+    fn hash(&self, hasher: &mut Hasher, length: u64) {
+        self.read(length, |piece| {
+            hasher.update(piece);
+            ControlFlow::Continue(())
+        });
+    }
+
     /// Length and digest of the first `length` bytes.
     pub fn value(&self, algorithm: Algorithm, length: u64) -> Value {
-        let digest = match self.slice(length) {
-            Some(block) => digest(algorithm, block),
+        let digest = match self.contiguous(length) {
+            // SAFETY: the block that `slice` has found, see there.
+            Some(block) => digest(algorithm, unsafe { std::slice::from_raw_parts(block, length as usize) }),
             None => {
                 let mut hasher = Hasher::new(algorithm);
-                self.walk(length, |piece| {
-                    hasher.update(piece);
-                    ControlFlow::Continue(())
-                });
+                self.hash(&mut hasher, length);
                 hasher.finish()
             }
         };
@@ -112,15 +193,18 @@ impl Buffer {
     /// The first `length` bytes, packed.
     pub fn gather(&self, length: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(length.min(self.size()) as usize);
-        self.walk(length, |piece| {
+        self.read(length, |piece| {
             bytes.extend_from_slice(piece);
             ControlFlow::Continue(())
         });
         bytes
     }
 
-    /// The contiguous first `length` bytes' address, for sending without a copy.
+    /// The contiguous first `length` bytes' address, where every byte is data: for sending without a copy.
     pub fn contiguous(&self, length: u64) -> Option<*const u8> {
+        if length > self.size() || Padding::of(self.datatype).is_some() {
+            return None;
+        }
         self.slice(length).map(|block| block.as_ptr())
     }
 
@@ -139,7 +223,7 @@ impl Buffer {
     pub fn equals(&self, bytes: &[u8]) -> bool {
         let mut rest = bytes;
         let mut equal = true;
-        self.walk(bytes.len() as u64, |piece| {
+        self.read(bytes.len() as u64, |piece| {
             let (now, later) = rest.split_at(piece.len().min(rest.len()));
             equal = now == piece;
             rest = later;
@@ -230,10 +314,7 @@ impl Region {
         }
         let mut hasher = Hasher::new(algorithm);
         self.each(length, |part, here| {
-            part.walk(here, |piece| {
-                hasher.update(piece);
-                ControlFlow::Continue(())
-            });
+            part.hash(&mut hasher, here);
         });
         Value { length, digest: hasher.finish() }
     }
@@ -303,4 +384,23 @@ pub fn class(number: u8) -> Digest {
     let mut bytes = [0; 20];
     bytes[0] = number;
     Digest(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Padding;
+
+    #[test]
+    fn only_bytes_that_are_no_data_are_cleared() {
+        // A long double and an int, as in MPI_LONG_DOUBLE_INT.
+        let padding = Padding { runs: vec![(16, true), (4, false)], size: 20 };
+        for at in 0..40 {
+            let mut bytes = [1; 50];
+            padding.clear(at, &mut bytes);
+            for (offset, byte) in bytes.iter().enumerate() {
+                let place = (at + offset as u64) % 20;
+                assert_eq!(*byte == 0, (10..16).contains(&place), "at {at}, byte {offset}");
+            }
+        }
+    }
 }

@@ -13,7 +13,7 @@ use super::guard::guard;
 use super::host::{self, Communicator, Request, Status, ERROR, SUCCESS};
 use super::request::is_complete;
 use super::runtime::{self, lock};
-use super::{channel, collective, request, share};
+use super::{channel, collective, pml, receive, request, share};
 use crate::determinism::decisions::{Decision, Key, Say, AHEAD, HEED};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -250,6 +250,23 @@ pub fn probe_key(source: c_int, tag: c_int) -> Key {
     ((source as u32 as u64) << 32 | u64::from(tag as u32)).wrapping_mul(16) | Call::Probe as u64
 }
 
+/// Waits for the end of comparisons whose messages are here: without redmpi these receives would be complete, and programs
+/// may rely on it (after a synchronous send to itself, say). It is a wait for another replica that has come as far, or
+/// will: all that its message depends on was sent before.
+fn finish_comparisons(count: usize, requests: *mut *mut Request) {
+    // SAFETY: Open MPI passes `count` requests.
+    for request in unsafe { std::slice::from_raw_parts(requests, count) } {
+        // What a persistent request has under way is freed when it completes: it is asked for anew each time.
+        let nearly = || receive::is_nearly_complete(pml::under_way(*request).unwrap_or(*request));
+        if nearly() {
+            let runtime = runtime::get();
+            let below = runtime.ring.below(runtime.ring.me());
+            let on = runtime.map.native_of(runtime.virtual_rank, u32::from(below));
+            share::wait(|| String::from("the comparison of a message that has arrived"), on, || !nearly());
+        }
+    }
+}
+
 /// Who decides about these requests: the shadow and the first active request. `None`: nothing to decide.
 fn decider(count: usize, requests: *mut *mut Request) -> Option<(Arc<Shadow>, *mut Request, usize)> {
     if !share::open() || collective::inside() || count == 0 {
@@ -306,6 +323,8 @@ unsafe extern "C" fn test(request: *mut *mut Request, completed: *mut c_int, sta
         };
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::Test, first), "MPI_Test", false, || {
+            host::progress();
+            finish_comparisons(1, request);
             result = functions!(req_test(request, completed, status));
             // SAFETY: Open MPI's place for the flag.
             (unsafe { *completed } != 0).then(Vec::new)
@@ -332,6 +351,8 @@ unsafe extern "C" fn test_any(
         };
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::TestAny, first), "MPI_Testany", false, || {
+            host::progress();
+            finish_comparisons(count, requests);
             result = functions!(req_test_any(count, requests, index, completed, status));
             // SAFETY: Open MPI's places for flag and index.
             unsafe { (*completed != 0).then(|| vec![*index]) }
@@ -363,6 +384,8 @@ unsafe extern "C" fn test_all(
         };
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::TestAll, first), "MPI_Testall", false, || {
+            host::progress();
+            finish_comparisons(count, requests);
             result = functions!(req_test_all(count, requests, completed, statuses));
             // SAFETY: Open MPI's place for the flag.
             (unsafe { *completed } != 0).then(Vec::new)
@@ -433,6 +456,8 @@ unsafe extern "C" fn test_some(
         };
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::TestSome, first), "MPI_Testsome", false, || {
+            host::progress();
+            finish_comparisons(count, requests);
             result = functions!(req_test_some(count, requests, outcount, indices, statuses));
             let found = some(outcount, indices);
             (!found.is_empty()).then_some(found)
@@ -520,6 +545,8 @@ unsafe extern "C" fn request_get_status(mut request: *mut Request, flag: *mut c_
         let Some((shadow, first, _)) = decider(1, &mut request) else { return host(request) };
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::Status, first), "MPI_Request_get_status", false, || {
+            host::progress();
+            finish_comparisons(1, &mut request.clone());
             result = host(request);
             // SAFETY: the application's place for the flag.
             (unsafe { *flag } != 0).then(Vec::new)

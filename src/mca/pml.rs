@@ -4,7 +4,7 @@ use super::communicator::{self, Shadow};
 use super::guard::guard;
 use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request, SendMode, Status, ERROR, SUCCESS};
 use super::message::Buffer;
-use super::request::{self, Outer};
+use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
 use super::{channel, clock, finalize, got, identity, outcome, output, receive, send, share, watch};
 use ompi_headers as mpi;
@@ -291,6 +291,7 @@ fn persistent(
         freed: false,
     }));
     let outer = request::new(comm, true, state.cast(), Some(persistent_free), Some(persistent_cancel));
+    request::set_role(outer, Role::Persistent);
     // SAFETY: both just made.
     unsafe {
         (*state).outer = outer;
@@ -398,6 +399,14 @@ fn started(state: *mut Persistent, inner: *mut Request) {
     if freed {
         persistent_destroy(state);
     }
+}
+
+/// What a persistent request of point-to-point communication has under way.
+pub fn under_way(request: *mut Request) -> Option<*mut Request> {
+    let state: *mut Persistent = request::state_of(request, Role::Persistent)?.cast();
+    // SAFETY: lives until its request is freed.
+    let inner = unsafe { (*state).inner };
+    (!inner.is_null()).then_some(inner)
 }
 
 fn persistent_destroy(state: *mut Persistent) {

@@ -9,7 +9,7 @@ use super::communicator::{Inner, Place, Shadow, Whereabouts};
 use super::guard::guard;
 use super::host::{self, Communicator, MatchedMessage, Request, Status};
 use super::message::{self, Buffer, Region};
-use super::request::{self, Outer};
+use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
 use super::vars::{Collectives, Comparison, Protocol};
 use super::{channel, communicator, finalize, identity, outcome, share};
@@ -230,6 +230,7 @@ fn new(
     let outer = request::new(comm, false, receive.cast(), Some(free), Some(cancel));
     // SAFETY: just made.
     unsafe { (*receive).outer = outer };
+    request::set_role(outer, Role::Receive);
     receive
 }
 
@@ -693,6 +694,17 @@ pub fn overdue(shadow: &Shadow, inner: &Inner) -> Vec<(Place, u32)> {
     overdue
 }
 
+/// Whether a request is a receive whose message is here and whose comparison is not over.
+pub fn is_nearly_complete(request: *mut Request) -> bool {
+    let Some(state) = request::state_of(request, Role::Receive) else { return false };
+    let receive: *mut Receive = state.cast();
+    // SAFETY: a receive lives until its request is freed.
+    let shadow = unsafe { (*receive).shadow.clone() };
+    let _inner = lock(&shadow.inner);
+    // SAFETY: behind the lock.
+    unsafe { (*receive).payload.is_some() && !(*receive).done }
+}
+
 /// Messages of any kind that have arrived so far.
 pub fn heard_so_far() -> u64 {
     HEARD.load(Ordering::Relaxed)
@@ -837,6 +849,8 @@ pub fn control(from: u32, bytes: &[u8]) {
     match control {
         Control::Shared { comm, kind, ordinal, body } => share::told(from, comm, kind, ordinal, body, rest),
         Control::Heeded(count) => outcome::heeded(from, count),
+        Control::Wanted { comm, kind, ordinal } => share::wanted(from, comm, kind, ordinal),
+        Control::Loose { comm, kind } => share::loosen(comm, kind),
         // Not a sign of life: it is said that nothing happens.
         Control::Where => share::asked(from),
         Control::Here { finalizing } => share::answered(from, finalizing, rest),
@@ -929,6 +943,8 @@ fn heard(shadow: &Arc<Shadow>, from: u32, control: Control, rest: &[u8]) {
             outcome::decided(shadow, from, ordinal, run, on, body, rest);
         }
         Control::Shared { .. }
+        | Control::Wanted { .. }
+        | Control::Loose { .. }
         | Control::Heeded(_)
         | Control::Where
         | Control::Here { .. }

@@ -146,6 +146,31 @@ pub fn bury(outer: *mut Outer) {
     }
 }
 
+/// What a request of ours stands for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(i32)]
+pub enum Role {
+    /// A receive, or a value that is compared like one.
+    Receive = 1,
+    /// A persistent request of point-to-point communication.
+    Persistent = 2,
+}
+
+/// Says what a request of ours stands for.
+pub fn set_role(outer: *mut Outer, role: Role) {
+    // SAFETY: a live request of ours.
+    unsafe { (*outer).role = role as c_int }
+}
+
+/// The state behind a request, if it is one of ours and stands for this.
+pub fn state_of(request: *mut Request, role: Role) -> Option<*mut c_void> {
+    // SAFETY: a live request; one of our class has our fields.
+    unsafe {
+        let ours = mpi::redmpi_shim_request_is_ours(request) != 0;
+        (ours && (*request.cast::<Outer>()).role == role as c_int).then(|| (*request.cast::<Outer>()).state)
+    }
+}
+
 /// Destroys a request of ours.
 pub fn destroy(outer: *mut Outer) {
     // SAFETY: complete or never handed out, and given up by everybody.

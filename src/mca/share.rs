@@ -8,7 +8,7 @@
 //! One that says something else is waited for as long as `pml_redmpi_patience` allows.
 
 use super::runtime::{self, lock};
-use super::{channel, finalize, host, output, request};
+use super::{channel, finalize, host, output, receive, request, watch};
 use crate::wire::{Body, CommId, Control};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -94,8 +94,110 @@ fn hear(what: &'static str, label: Label) -> Vec<u8> {
     bytes.unwrap_or_default()
 }
 
+// ---- readings of clocks, which may be taken on a whim ----
+
+/// A place in the program, and what it reads: readings are counted by it.
+fn of_site(site: u64) -> CommId {
+    CommId { members: site, incarnation: u32::MAX }
+}
+
+/// Places that were given up.
+static LOOSE: Mutex<Option<FxHashMap<(CommId, u8), ()>>> = Mutex::new(None);
+/// What followers wait for in vain: since when, and what had arrived here by then.
+static WANTED: Mutex<Option<FxHashMap<Label, (Instant, u64)>>> = Mutex::new(None);
+/// Readings of one place that a follower has not taken.
+const MOST_READINGS: u64 = 100_000;
+
+fn is_loose(comm: CommId, kind: u8) -> bool {
+    lock(&LOOSE).as_ref().is_some_and(|loose| loose.contains_key(&(comm, kind)))
+}
+
+/// The leader's reading, on every replica; `None`: this process reads for itself.
+pub fn reading(kind: u8, site: u64, make: impl FnOnce() -> Vec<u8>) -> Option<Vec<u8>> {
+    let runtime = runtime::get();
+    let comm = of_site(site);
+    let ordinal = next(comm, kind);
+    let loose = is_loose(comm, kind);
+    if runtime.leads() {
+        let bytes = make();
+        if !loose {
+            tell(comm, kind, ordinal, &bytes);
+        }
+        return Some(bytes);
+    }
+    let leader = runtime.leader();
+    let label = (leader, comm, kind, ordinal);
+    let take = || lock(&TOLD).as_mut().and_then(|told| told.remove(&label));
+    let mut bytes = take();
+    if bytes.is_some() || loose {
+        return bytes;
+    }
+    let (mut asked, mut rounds) = (Instant::now(), 0u32);
+    wait(
+        || format!("the reading of a clock, number {ordinal} at its place"),
+        leader,
+        || {
+            bytes = take();
+            rounds += 1;
+            if rounds.is_multiple_of(1024) && asked.elapsed() > Duration::from_millis(300) {
+                asked = Instant::now();
+                channel::control(leader, &Control::Wanted { comm, kind, ordinal }, &[]);
+            }
+            bytes.is_some() || is_loose(comm, kind)
+        },
+    );
+    bytes
+}
+
+/// A follower waits for a reading that has not been taken here yet. If this process in turn waits for that one, or has heard
+/// nothing for long while it waits for another replica, neither will ever go on.
+pub fn wanted(from: u32, comm: CommId, kind: u8, ordinal: u64) {
+    if lock(&NEXT).as_ref().is_some_and(|numbers| numbers.get(&(comm, kind)).is_some_and(|next| *next > ordinal)) {
+        return; // taken meanwhile, and on its way
+    }
+    let heard = receive::heard_so_far();
+    let since = {
+        let mut wanted = lock(&WANTED);
+        let entry =
+            wanted.get_or_insert_default().entry((from, comm, kind, ordinal)).or_insert((Instant::now(), heard));
+        if entry.1 != heard {
+            *entry = (Instant::now(), heard);
+        }
+        entry.0
+    };
+    let overdue = watch::overdue();
+    let patience = if overdue.contains(&from) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+    if overdue.is_empty() || since.elapsed() < patience {
+        return;
+    }
+    log::debug!("a place that reads a clock is given up: the replicas do not read it equally often");
+    loosen(comm, kind);
+    for twin in runtime::get().twins() {
+        channel::control(twin, &Control::Loose { comm, kind }, &[]);
+    }
+}
+
+/// A place is given up.
+pub fn loosen(comm: CommId, kind: u8) {
+    lock(&LOOSE).get_or_insert_default().insert((comm, kind), ());
+    if let Some(wanted) = lock(&WANTED).as_mut() {
+        wanted.retain(|(_, of, what, _), _| (*of, *what) != (comm, kind));
+    }
+}
+
 /// A shared value has arrived.
 pub fn told(from: u32, comm: CommId, kind: u8, ordinal: u64, body: Body, rest: &[u8]) {
+    if comm.incarnation == u32::MAX {
+        // A follower that takes fewer readings than the leader would pile them up for ever.
+        let taken = lock(&NEXT).as_ref().and_then(|numbers| numbers.get(&(comm, kind)).copied()).unwrap_or(0);
+        if ordinal > taken + MOST_READINGS {
+            if !is_loose(comm, kind) {
+                loosen(comm, kind);
+                channel::control(from, &Control::Loose { comm, kind }, &[]);
+            }
+            return;
+        }
+    }
     let keep = move |bytes: Vec<u8>| {
         lock(&TOLD).get_or_insert_default().insert((from, comm, kind, ordinal), bytes);
     };
@@ -106,6 +208,7 @@ pub fn told(from: u32, comm: CommId, kind: u8, ordinal: u64, body: Body, rest: &
 }
 
 /// The leader's bytes, on every replica. The leader does not wait.
+#[allow(dead_code)] // for sources and files, which come next
 pub fn leader(kind: u8, what: &'static str, make: impl FnOnce() -> Vec<u8>) -> Vec<u8> {
     let runtime = runtime::get();
     let ordinal = next(NONE, kind);

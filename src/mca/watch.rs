@@ -57,6 +57,17 @@ unsafe extern "C" fn progress() -> c_int {
     0
 }
 
+/// Processes whose word about a message that has arrived here is missing.
+pub fn overdue() -> Vec<u32> {
+    let mut natives = Vec::new();
+    for shadow in lock(&runtime::get().registry).all() {
+        if let Ok(inner) = shadow.inner.try_lock() {
+            natives.extend(receive::overdue(&shadow, &inner).into_iter().map(|(_, native)| native));
+        }
+    }
+    natives
+}
+
 fn look() {
     if !share::open() {
         return;
