@@ -15,7 +15,7 @@ use crate::stdio::marker::{self, Kind};
 use crate::stdio::{Answer, Descriptors, Findings, Greeting, Role, Setup};
 use ompi_headers as mpi;
 use serde::{Deserialize, Serialize};
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -23,6 +23,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as LocalAddress, UnixListener, UnixStream};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::sync::{mpsc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,8 +32,8 @@ const INVITATION: u8 = 64;
 const WHERE: u8 = 65;
 const WHETHER: u8 = 66;
 
-/// How long a helper may take to begin, and a connection to be made.
-const BEGIN: Duration = Duration::from_secs(10);
+/// How long a helper may take to begin, and a connection to be made, on a machine that is very busy.
+const BEGIN: Duration = Duration::from_secs(30);
 
 /// Where a stream of the application goes, held so that it can be marked.
 struct Stream {
@@ -49,6 +50,8 @@ struct Helper {
     next: u64,
     /// What of an answer has come.
     said: Vec<u8>,
+    /// It has ended.
+    gone: bool,
     /// A forked child has these descriptors and is not the one that is helped.
     pid: u32,
 }
@@ -81,7 +84,8 @@ pub fn start() {
         Stdio::All => {}
         Stdio::Leader => only_the_leader(),
         Stdio::Tag => {
-            if let Err(why) = Prepared::new(merged(), present()).and_then(|prepared| prepared.begin(Role::Tag, None)) {
+            if let Err(why) = Prepared::new(merged(), present()).and_then(|prepared| prepared.begin(Role::Tag, None))
+            {
                 unable(&format!("lines are shown without their process's place: {why}"));
             }
         }
@@ -95,9 +99,10 @@ fn only_the_leader() {
         return;
     }
     let silenced = File::options().write(true).open("/dev/null").and_then(|nowhere| {
-        [1, 2].into_iter().filter(|number| descriptors::identity(*number).is_some()).try_for_each(|number| {
-            descriptors::replace(number, nowhere.as_fd())
-        })
+        [1, 2]
+            .into_iter()
+            .filter(|number| descriptors::identity(*number).is_some())
+            .try_for_each(|number| descriptors::replace(number, nowhere.as_fd()))
     });
     if let Err(error) = silenced {
         output::say(&format!("warning: /dev/null cannot be opened ({error}); every replica's output will be shown"));
@@ -116,7 +121,8 @@ fn unable(why: &str) {
 fn vote() {
     let runtime = runtime::get();
     let here = place().into_bytes();
-    let apart = share::exchange(WHERE, "where its output comes from", here.clone()).iter().any(|(_, place)| *place != here);
+    let apart =
+        share::exchange(WHERE, "where its output comes from", here.clone()).iter().any(|(_, place)| *place != here);
     let mut begun = Err(String::new());
     let invitation = share::leader(INVITATION, "where its output is compared", || {
         begun = lead(apart).map(|(helper, invitation)| {
@@ -167,9 +173,11 @@ fn command() -> Result<PathBuf, String> {
     let library = library.canonicalize().map_err(|error| format!("{}: {error}", library.display()))?;
     let folder = library.parent().unwrap_or(&library);
     let places = ["redmpi", "../../bin/redmpi", "../bin/redmpi"].map(|place| folder.join(place));
-    places.iter().find(|place| place.is_file()).cloned().ok_or_else(|| {
-        format!("the redmpi command is neither {} nor {}", places[0].display(), places[1].display())
-    })
+    places
+        .iter()
+        .find(|place| place.is_file())
+        .cloned()
+        .ok_or_else(|| format!("the redmpi command is neither {} nor {}", places[0].display(), places[1].display()))
 }
 
 /// New places for the application's output, and what the helper needs.
@@ -217,10 +225,16 @@ impl Prepared {
         let io = |error: io::Error| error.to_string();
         let nowhere = File::options().read(true).write(true).open("/dev/null").map_err(io)?;
         let (control, theirs) = UnixStream::pair().map_err(io)?;
-        let original = |number: RawFd| descriptors::duplicate(number).or_else(|_| OwnedFd::try_clone(&nowhere.as_fd().try_clone_to_owned()?));
+        let original = |number: RawFd| {
+            descriptors::duplicate(number).or_else(|_| OwnedFd::try_clone(&nowhere.as_fd().try_clone_to_owned()?))
+        };
         let error = original(2).map_err(io)?;
         // What a follower writes is shown by the leader's helper, if at all.
-        let out = if role == Role::Follow { OwnedFd::from(nowhere.try_clone().map_err(io)?) } else { original(1).map_err(io)? };
+        let out = if role == Role::Follow {
+            OwnedFd::from(nowhere.try_clone().map_err(io)?)
+        } else {
+            original(1).map_err(io)?
+        };
 
         let mut list: Vec<BorrowedFd<'_>> = vec![nowhere.as_fd(), out.as_fd(), error.as_fd(), theirs.as_fd()];
         let mut numbers = Descriptors::default();
@@ -256,14 +270,24 @@ impl Prepared {
         let mut line = serde_json::to_vec(&setup).map_err(|error| error.to_string())?;
         line.push(b'\n');
         (&control).write_all(&line).map_err(io)?;
-        descriptors::start(&program, &[c"stdio"], &list).map_err(|error| format!("{}: {error}", program.display()))?;
+        descriptors::start(&program, &[c"stdio"], &list)
+            .map_err(|error| format!("{}: {error}", program.display()))?;
         drop(theirs);
-        let mut helper =
-            Helper { control, streams: Vec::new(), secret, role, next: 0, said: Vec::new(), pid: std::process::id() };
+        let mut helper = Helper {
+            control,
+            streams: Vec::new(),
+            secret,
+            role,
+            next: 0,
+            said: Vec::new(),
+            gone: false,
+            pid: std::process::id(),
+        };
         match helper.hear(Instant::now() + BEGIN, || ()) {
             Some(Answer::Ready) => {}
             Some(Answer::Unable(why)) => return Err(why),
-            _ => return Err(format!("the helper {} does not answer", program.display())),
+            _ if helper.gone => return Err(format!("the helper {} has ended", program.display())),
+            _ => return Err(format!("the helper {} has not answered for {BEGIN:?}", program.display())),
         }
         Ok(Begun { helper, writers: self.writers, merged: self.merged })
     }
@@ -287,6 +311,7 @@ impl Begun {
             let identity = descriptors::identity(writer.as_raw_fd());
             self.helper.streams.push(Stream { writer, identity });
         }
+        catch_crashes(&self.helper);
         *lock(&HELPER) = Some(self.helper);
     }
 }
@@ -432,7 +457,10 @@ impl Helper {
                     let mut polls = [Poll::new(self.control.as_raw_fd(), true, false)];
                     descriptors::wait(&mut polls, 1);
                 }
-                _ => return None,
+                _ => {
+                    self.gone = true;
+                    return None;
+                }
             }
         }
     }
@@ -527,6 +555,86 @@ pub fn at_exit() {
     if lock(&HELPER).as_ref().is_some_and(|helper| helper.pid == std::process::id()) {
         finalize::flush_streams();
         out(Kind::Exit);
+    }
+}
+
+// ---- crashes ----
+
+/// Signals by which a program ends that has failed. (Nothing can be done about SIGKILL.)
+const FATAL: [c_int; 5] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGABRT];
+
+/// What the signal handler needs: everything is made before, for it may allocate nothing and take no lock.
+struct Crash {
+    pid: i32,
+    control: RawFd,
+    streams: [RawFd; 2],
+    identities: [Option<(u64, u64, u64)>; 2],
+    marker: [u8; marker::LENGTH],
+    patience: c_int,
+    before: [libc::sigaction; FATAL.len()],
+}
+
+static CRASH: AtomicPtr<Crash> = AtomicPtr::new(std::ptr::null_mut());
+
+/// mpirun ends a job, and listens no more, as soon as a process of it has died of a signal: what the process has written has to
+/// be out before. Whatever handler there was comes afterwards.
+fn catch_crashes(helper: &Helper) {
+    let mut crash = Box::new(Crash {
+        pid: std::process::id() as i32,
+        control: helper.control.as_raw_fd(),
+        streams: [-1; 2],
+        identities: [None; 2],
+        marker: marker::marker(&helper.secret, Kind::Hurry, u64::MAX >> 8),
+        patience: (runtime::get().config.stdio_delay.as_millis() as c_int).saturating_add(1000),
+        // SAFETY: plain data; filled below.
+        before: unsafe { std::mem::zeroed() },
+    });
+    for (index, stream) in helper.streams.iter().take(2).enumerate() {
+        crash.streams[index] = stream.writer.as_raw_fd();
+        crash.identities[index] = stream.identity;
+    }
+    for (signal, before) in FATAL.iter().zip(&mut crash.before) {
+        // SAFETY: asks what there is.
+        unsafe { libc::sigaction(*signal, std::ptr::null(), before) };
+    }
+    // Leaked on purpose: the handler may run at any time.
+    CRASH.store(Box::into_raw(crash), Ordering::Release);
+    for signal in FATAL {
+        // SAFETY: a handler that lives as long as the process, and that calls nothing but system calls.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = crashed as *const () as usize;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigaction(signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
+    // SAFETY: set before the handler was, and never freed or written to again.
+    let Some(crash) = (unsafe { CRASH.load(Ordering::Acquire).as_ref() }) else { return };
+    for (fatal, before) in FATAL.iter().zip(&crash.before) {
+        // SAFETY: puts back what was there, which is then called for this crash too.
+        unsafe { libc::sigaction(*fatal, before, std::ptr::null_mut()) };
+    }
+    // SAFETY: a system call. A forked child is not the process that is helped.
+    if unsafe { libc::getpid() } == crash.pid {
+        let known = |index: &usize| descriptors::identity(crash.streams[*index]) == crash.identities[*index];
+        let mut marked = false;
+        for index in (0..2).filter(|index| crash.streams[*index] >= 0).filter(known) {
+            marked |= descriptors::write_all(crash.streams[index], &crash.marker).is_ok();
+        }
+        if marked {
+            let mut polls = [Poll::new(crash.control, true, false)];
+            descriptors::wait(&mut polls, crash.patience);
+        }
+    }
+    // SAFETY: the kernel's description of the signal. One that the processor raised comes again when we return; one that was
+    // sent has to be sent again.
+    unsafe {
+        if information.is_null() || (*information).si_code <= 0 {
+            libc::raise(signal);
+        }
     }
 }
 

@@ -80,7 +80,8 @@ pub fn verdict_text(report: &Report, note: Option<&str>) -> String {
         indented(&mut text, note);
     }
     let notes = report.events.iter().filter(|event| event.kind == EventKind::Note);
-    let mut unlike: Vec<&str> = notes.map(|event| event.communicator.as_str()).filter(|note| note.contains("output")).collect();
+    let mut unlike: Vec<&str> =
+        notes.map(|event| event.communicator.as_str()).filter(|note| note.contains("output")).collect();
     unlike.dedup();
     if let Some(first) = unlike.first() {
         indented(&mut text, &format!("Note: {first}."));

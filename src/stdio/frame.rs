@@ -94,7 +94,8 @@ mod tests {
 
     fn any_frame() -> impl Strategy<Value = Frame> {
         prop_oneof![
-            (0_u8..2, prop::collection::vec(any::<u8>(), 1..300)).prop_map(|(stream, text)| Frame::Text(stream, text)),
+            (0_u8..2, prop::collection::vec(any::<u8>(), 1..300))
+                .prop_map(|(stream, text)| Frame::Text(stream, text)),
             (0_u8..2, any::<u64>()).prop_map(|(stream, number)| Frame::Mark(stream, Kind::Exit, number)),
             (0_u8..2).prop_map(Frame::End),
             any::<u64>().prop_map(Frame::Out),

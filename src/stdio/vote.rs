@@ -4,7 +4,7 @@
 //! too. So units are the same in all replicas, however the bytes arrive. A unit is shown
 //! * as soon as more than half of the replicas have it at this place,
 //! * or, where all have spoken and there is no such majority, as the leader has it,
-//! * or as the leader has it when it has waited for the others for the *delay*.
+//! * or as the leader has it when it has waited for the others for the *delay*, or has crashed.
 //!
 //! What was shown is remembered until every replica was compared with it. A replica that differs stays in step: its
 //! next unit is expected where the others' next one is, and where it has written more or fewer lines, the next lines
@@ -30,8 +30,6 @@ const WINDOW: usize = 64;
 const QUOTE: usize = 160;
 /// Units shown whose beginning is kept, to be quoted.
 const QUOTED: usize = 256;
-/// How long a beginning that a majority has may wait for its end, in milliseconds: not every byte in a write of its own.
-const TOGETHER: u64 = 10;
 
 /// Digest of a unit; a mark's cannot be that of text.
 type Digest = u128;
@@ -359,7 +357,9 @@ impl Vote {
             }
             (None, Some(leader)) => match candidates[leader] {
                 Candidate::Unit(unit) => {
-                    let late = now >= self.replicas[leader].units[unit].seen + self.delay;
+                    // Where a process has crashed the job may be ended at any moment: no time to wait.
+                    let crashed = self.replicas[leader].ending == Ending::Crashed;
+                    let late = crashed || now >= self.replicas[leader].units[unit].seen + self.delay;
                     (!waiting || late).then_some(leader)
                 }
                 Candidate::End if !waiting => {
@@ -530,7 +530,9 @@ impl Vote {
     fn judge(&mut self) {
         loop {
             let passed = |replica: &Replica| {
-                replica.lost || replica.next > self.base || (replica.ending == Ending::Crashed && replica.units.is_empty())
+                replica.lost
+                    || replica.next > self.base
+                    || (replica.ending == Ending::Crashed && replica.units.is_empty())
             };
             if self.shown.is_empty() || !self.replicas.iter().all(passed) {
                 return;
@@ -596,8 +598,8 @@ impl Vote {
         };
         let needed = voters / 2 + 1;
         let mut best: &[u8] = &[];
-        for (index, start) in starts.iter().enumerate() {
-            if start.len() <= best.len().max(early) || now < oldest(index) + TOGETHER {
+        for start in &starts {
+            if start.len() <= best.len().max(early) {
                 continue;
             }
             let mut shared: Vec<usize> = starts.iter().map(|other| common(start, other)).collect();
@@ -612,7 +614,8 @@ impl Vote {
             let start = starts[leader];
             // Unless a majority is known to have something else.
             if start.len() > best.len() && start.starts_with(best) && now >= oldest(leader) + self.delay {
-                let others = starts.iter().filter(|other| common(start, other) < other.len().min(start.len())).count();
+                let others =
+                    starts.iter().filter(|other| common(start, other) < other.len().min(start.len())).count();
                 if others * 2 <= voters {
                     best = start;
                 }
@@ -630,7 +633,8 @@ impl Vote {
     fn leftovers(&mut self, now: u64) {
         let early = self.early.clone();
         let tails = || self.replicas.iter().filter(|replica| !replica.lost && replica.tail > 0);
-        let first = tails().map(Replica::unfinished).find(|tail| tail.len() > early.len() && tail.starts_with(&early));
+        let first =
+            tails().map(Replica::unfinished).find(|tail| tail.len() > early.len() && tail.starts_with(&early));
         if let Some(tail) = first {
             self.bytes += (tail.len() - early.len()) as u64;
             self.out.extend_from_slice(&tail[early.len()..]);
@@ -673,7 +677,9 @@ impl Vote {
 
     /// Whether all replicas have ended and everything was decided.
     pub fn is_over(&self) -> bool {
-        self.replicas.iter().all(|replica| replica.lost || (replica.ending != Ending::Open && replica.units.is_empty()))
+        self.replicas
+            .iter()
+            .all(|replica| replica.lost || (replica.ending != Ending::Open && replica.units.is_empty()))
             && (self.finished || self.replicas.iter().all(|replica| replica.lost))
     }
 
@@ -682,11 +688,10 @@ impl Vote {
         let of = |replica: &Replica| {
             let behind = self.behind(replica);
             let differs = replica.differs.map(|since| since + self.delay);
-            let waits = replica.units.get(behind).map(|unit| [unit.seen + TOGETHER, unit.seen + self.delay]);
+            let waits = replica.units.get(behind).map(|unit| unit.seen + self.delay);
             let begun = replica.tail > 0 && replica.units.len() == behind;
-            // A majority's beginning is tried once it may be old enough, the leader's at its delay.
-            let begun = begun.then(|| [replica.tail_seen + TOGETHER, replica.tail_seen + self.delay]);
-            let times = begun.into_iter().chain(waits).flatten().chain(differs);
+            let begun = begun.then_some(replica.tail_seen + self.delay);
+            let times = begun.into_iter().chain(waits).chain(differs);
             times.filter(|time| *time > now).min()
         };
         self.replicas.iter().filter(|replica| !replica.lost).filter_map(of).min()

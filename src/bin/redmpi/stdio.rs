@@ -354,10 +354,8 @@ impl Helper {
         let mut authors = vec![None; degree];
         authors[usize::from(setup.replica)] =
             Some(Author { native: setup.native, host: setup.host.clone(), pid: setup.pid });
-        let mut votes: Vec<Option<Vote>> = streams
-            .iter()
-            .map(|stream| stream.as_ref().map(|_| Vote::new(setup.degree, setup.delay_ms)))
-            .collect();
+        let mut votes: Vec<Option<Vote>> =
+            streams.iter().map(|stream| stream.as_ref().map(|_| Vote::new(setup.degree, setup.delay_ms))).collect();
         for vote in votes.iter_mut().flatten() {
             for signature in signatures(&setup.host, setup.pid) {
                 vote.signature(setup.replica, &signature);
@@ -426,9 +424,10 @@ impl Helper {
                     ask(&mut polls, peer.socket.as_fd().as_raw_fd(), !full, !peer.out.is_empty())
                 })
                 .collect();
-            let leader = self.leader.as_ref().filter(|leader| leader.open).and_then(|leader| {
-                ask(&mut polls, leader.socket.as_fd().as_raw_fd(), true, !leader.out.is_empty())
-            });
+            let leader =
+                self.leader.as_ref().filter(|leader| leader.open).and_then(|leader| {
+                    ask(&mut polls, leader.socket.as_fd().as_raw_fd(), true, !leader.out.is_empty())
+                });
             let process = match process_gone {
                 None => {
                     let number = self.process.as_ref().map_or(control.as_raw_fd(), AsRawFd::as_raw_fd);
@@ -499,7 +498,8 @@ impl Helper {
             }
             match self.setup.role {
                 Role::Vote => {
-                    let over = self.votes.iter().flatten().all(Vote::is_over) && self.peers.iter().all(Option::is_none);
+                    let over =
+                        self.votes.iter().flatten().all(Vote::is_over) && self.peers.iter().all(Option::is_none);
                     if over && self.writers.iter().all(|writer| writer.waiting() == 0) {
                         self.last_word();
                         break;
@@ -805,7 +805,9 @@ impl Helper {
         if self.setup.role == Role::Vote && !self.listeners.is_empty() && gone.elapsed() > GREETING {
             self.listeners.clear();
             self.strangers.clear();
-            for replica in (0..self.authors.len()).filter(|replica| self.authors[*replica].is_none()).collect::<Vec<_>>() {
+            for replica in
+                (0..self.authors.len()).filter(|replica| self.authors[*replica].is_none()).collect::<Vec<_>>()
+            {
                 for stream in 0..2 {
                     self.event(replica as u8, stream, Event::End(false));
                 }
