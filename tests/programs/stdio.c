@@ -5,6 +5,8 @@
  *   abort    writes and calls MPI_Abort without flushing anything itself
  *   crash    writes and dies of SIGSEGV
  *   late     the replica of STDIO_LATE sleeps before its second line; without it, nobody does
+ *   both     standard output and error in turns
+ *   child    leaves a child that holds the streams open for some seconds
  *   kill     prints until the process of STDIO_LATE kills itself with SIGKILL, and what it has written by then */
 #include "check.h"
 #include <signal.h>
@@ -108,6 +110,16 @@ int main(int argc, char **argv)
         put(1, "first\n");
         if (chosen()) sleep(6);
         put(1, "second\n");
+    } else if (strcmp(mode, "both") == 0) {
+        for (int i = 0; i < 200 && rank == 0; i++) put(1 + i % 2, i % 2 ? "error\n" : "output\n");
+    } else if (strcmp(mode, "child") == 0) {
+        put(1, "before the child\n");
+        if (rank == 0 && fork() == 0) {
+            sleep(1);
+            put(1, "the child writes later\n");
+            sleep(8);
+            _exit(0);
+        }
     } else if (strcmp(mode, "kill") == 0) {
         for (int i = 0; i < 20; i++) {
             char line[64];
