@@ -70,8 +70,12 @@ fn python_too() {
 fn one_stream_stays_one() {
     let program = support::program("stdio");
     let command = format!("exec {} both 2>&1", program.display());
-    let outcome = is_like_plain(&Job::installed("sh").arguments(&["-c", &command]).degree(2));
-    outcome.need(outcome.stdout.lines().count() == 200, "not all lines came out on standard output");
+    let job = Job::installed("sh").arguments(&["-c", &command]).degree(2);
+    let plain = job.clone().without_redmpi().run();
+    let outcome = job.run();
+    // The verdict is on standard error, and so there too.
+    outcome.need(of_the_application(&outcome.stdout) == plain.stdout, "standard output is not the plain run's");
+    outcome.need(plain.stdout.lines().count() == 200, "not all lines came out on standard output");
 }
 
 /// The first values that rank 1 sends are hit in its memory, and it prints them: messages and output are both corrected.

@@ -31,6 +31,10 @@ const QUOTE: usize = 160;
 /// Units shown whose beginning is kept, to be quoted.
 const QUOTED: usize = 256;
 
+/// How long the beginning of a line that a majority has may wait for the rest, in milliseconds: a line that is written at
+/// once is shown at once, so that those of several ranks do not mix.
+const TOGETHER: u64 = 1;
+
 /// Digest of a unit; a mark's cannot be that of text.
 type Digest = u128;
 
@@ -568,38 +572,25 @@ impl Vote {
         }
     }
 
-    /// What a replica has of the unit that is not decided yet.
-    fn start_of<'a>(&'a self, replica: &'a Replica, candidate: &Candidate) -> &'a [u8] {
-        match candidate {
-            Candidate::Unit(unit) => replica.bytes(*unit).unwrap_or_default(),
-            _ if replica.units.len() == self.behind(replica) => replica.unfinished(),
-            _ => &[],
-        }
-    }
-
     /// The beginning of a unit: a majority's soon, the leader's after the delay.
     fn beginning(&mut self, candidates: &[Candidate], voters: usize, now: u64) {
-        let starts: Vec<&[u8]> = self
-            .replicas
-            .iter()
-            .zip(candidates)
-            .map(|(replica, candidate)| match candidate {
-                Candidate::Absent => &[][..],
-                _ => self.start_of(replica, candidate),
-            })
-            .collect();
+        // What is complete is voted on as a whole; here is what replicas have only begun to write.
+        let start_of = |(replica, candidate): (&'_ Replica, &Candidate)| match candidate {
+            Candidate::Waiting if replica.units.len() == self.behind(replica) => replica.tail,
+            _ => 0,
+        };
+        let lengths: Vec<usize> = self.replicas.iter().zip(candidates).map(start_of).collect();
+        let starts: Vec<&[u8]> =
+            self.replicas.iter().zip(&lengths).map(|(replica, length)| &replica.unfinished()[..*length]).collect();
         let early = self.early.len();
         if !starts.iter().any(|start| start.len() > early) {
             return;
         }
-        let oldest = |index: usize| match candidates[index] {
-            Candidate::Unit(unit) => self.replicas[index].units[unit].seen,
-            _ => self.replicas[index].tail_seen,
-        };
+        let old = |index: usize, age: u64| now >= self.replicas[index].tail_seen + age;
         let needed = voters / 2 + 1;
         let mut best: &[u8] = &[];
-        for start in &starts {
-            if start.len() <= best.len().max(early) {
+        for (index, start) in starts.iter().enumerate() {
+            if start.len() <= best.len().max(early) || !old(index, TOGETHER) {
                 continue;
             }
             let mut shared: Vec<usize> = starts.iter().map(|other| common(start, other)).collect();
@@ -613,7 +604,7 @@ impl Vote {
         if let Some(leader) = leader {
             let start = starts[leader];
             // Unless a majority is known to have something else.
-            if start.len() > best.len() && start.starts_with(best) && now >= oldest(leader) + self.delay {
+            if start.len() > best.len() && start.starts_with(best) && old(leader, self.delay) {
                 let others =
                     starts.iter().filter(|other| common(start, other) < other.len().min(start.len())).count();
                 if others * 2 <= voters {
@@ -690,8 +681,9 @@ impl Vote {
             let differs = replica.differs.map(|since| since + self.delay);
             let waits = replica.units.get(behind).map(|unit| unit.seen + self.delay);
             let begun = replica.tail > 0 && replica.units.len() == behind;
-            let begun = begun.then_some(replica.tail_seen + self.delay);
-            let times = begun.into_iter().chain(waits).chain(differs);
+            // A majority's beginning is tried once it is old enough, the leader's at its delay.
+            let begun = begun.then(|| [replica.tail_seen + TOGETHER, replica.tail_seen + self.delay]);
+            let times = begun.into_iter().flatten().chain(waits).chain(differs);
             times.filter(|time| *time > now).min()
         };
         self.replicas.iter().filter(|replica| !replica.lost).filter_map(of).min()

@@ -117,8 +117,10 @@ fn a_difference_is_told_after_the_delay() {
 fn a_prompt_needs_no_line_end() {
     let mut vote = Vote::new(3, DELAY);
     vote.text(0, b"number? ", 0);
-    vote.text(2, b"number? ", 1);
-    vote.step(1);
+    vote.text(2, b"number? ", 0);
+    vote.step(0);
+    assert_eq!(vote.take_output(), b"");
+    vote.step(vote.deadline(0).unwrap());
     assert_eq!(vote.take_output(), b"number? ");
     assert!(vote.deadline(50).is_none_or(|time| time <= DELAY + 1));
     // The leader's alone, after the delay.
@@ -143,6 +145,20 @@ fn a_prompt_needs_no_line_end() {
     }
     assert_eq!(vote.take_output(), b"!\n");
     assert_eq!(vote.take_dissents(), []);
+}
+
+#[test]
+fn a_line_is_shown_whole_or_not_at_all() {
+    let mut vote = Vote::new(3, DELAY);
+    vote.text(0, b"value 1\n", 0);
+    vote.text(1, b"value 2\n", 0);
+    for now in 0..50 {
+        vote.step(now);
+        assert_eq!(vote.take_output(), b"");
+    }
+    vote.text(2, b"value 2\n", 50);
+    vote.step(50);
+    assert_eq!(vote.take_output(), b"value 2\n");
 }
 
 #[test]
