@@ -1,7 +1,7 @@
 //! redmpi: replication with voting for unmodified MPI programs, inside Open MPI.
 //!
 //! The crate has a pure core, which knows nothing of Open MPI and is tested without it (`protocol`, `digest`,
-//! `replication`, `determinism`, `inject`, `report`), and a shell, `mca`, which is where Open MPI calls us and
+//! `replication`, `determinism`, `inject`, `report`, `stdio`), and a shell, `mca`, which is where Open MPI calls us and
 //! where all `unsafe` code lives. `docs/architecture.md` has the picture.
 #![deny(unsafe_code)]
 
@@ -12,4 +12,7 @@ mod mca;
 pub mod protocol;
 pub mod replication;
 pub mod report;
+pub mod stdio;
 pub mod wire;
+
+pub use mca::descriptors;

@@ -132,8 +132,8 @@ fn other_transports_of_the_host() {
 #[test]
 fn standard_output_of_the_leader_or_of_all() {
     let job = Job::new("ring").ranks(2).degree(3);
-    job.clone().set("stdout", "leader").run().is_clean();
-    let all = job.set("stdout", "all").run();
+    job.clone().set("stdio", "leader").run().is_clean();
+    let all = job.set("stdio", "all").run();
     all.exits(0).has_the_plain_result_in_every_replica();
     all.need(all.verdict() == "clean", "the verdict is not clean");
 }
@@ -152,7 +152,8 @@ fn the_report_has_all_that_it_should() {
     };
     let report = outcome.report();
     has(report, "redmpi open_mpi degree virtual_size native_size protocol digest messages collectives injected");
-    has(report, "verdict processes events");
+    has(report, "verdict processes events output");
+    has(&report["output"], "bytes mismatched corrected");
     has(&report["messages"], "sent verified mismatched corrected uncorrectable");
     has(&report["collectives"], "called verified mismatched corrected uncorrectable");
     let processes = report["processes"].as_array().unwrap();
@@ -193,7 +194,8 @@ fn ompi_info_lists_every_variable_with_a_description() {
             "protocol",
             "digest",
             "rank_map",
-            "stdout",
+            "stdio",
+            "stdio_delay",
             "report",
             "exit_on_detection",
             "inject_rate",
@@ -309,7 +311,7 @@ fn one_faulty_replica_of_three_is_corrected() {
         for (bytes, kind, window) in [(300, "contig", 1), (30_000, "vector", 4)] {
             let job = fresh(bytes, kind, window).degree(3).set("protocol", protocol).set("digest", digest);
             let outcome =
-                job.set("stdout", "all").set("inject_rate", 4).set("inject_seed", 7).set("inject_replicas", 1).run();
+                job.set("stdio", "all").set("inject_rate", 4).set("inject_seed", 7).set("inject_replicas", 1).run();
             is_corrected(&outcome);
             outcome.need(outcome.report()["digest"] == digest, "another digest was used");
         }
@@ -320,7 +322,7 @@ fn one_faulty_replica_of_three_is_corrected() {
 #[test]
 fn every_message_of_a_replica_is_wrong() {
     let hit = |job: Job, replica: u32| {
-        let outcome = job.degree(3).set("stdout", "all").set("inject_rate", 1).set("inject_replicas", replica).run();
+        let outcome = job.degree(3).set("stdio", "all").set("inject_rate", 1).set("inject_replicas", replica).run();
         is_corrected(&outcome);
         outcome.need(outcome.number("/injected") == u64::from(RANKS) * MESSAGES, "a message was not hit");
         let replicas: BTreeSet<u64> =
@@ -341,7 +343,7 @@ fn every_message_of_a_replica_is_wrong() {
 #[test]
 fn two_faulty_replicas_of_five_are_corrected() {
     for protocol in ["msgplushash", "alltoall"] {
-        let job = fresh(300, "contig", 2).degree(5).set("protocol", protocol).set("stdout", "all");
+        let job = fresh(300, "contig", 2).degree(5).set("protocol", protocol).set("stdio", "all");
         is_corrected(&job.set("inject_rate", 1).set("inject_replicas", "1,3").run());
     }
 }
@@ -349,7 +351,7 @@ fn two_faulty_replicas_of_five_are_corrected() {
 #[test]
 fn different_faults_in_different_places_are_corrected() {
     // Replica 0 is hit on virtual rank 0 alone, so that the leader is the one that is wrong.
-    let leader = fresh(300, "contig", 4).degree(3).set("stdout", "all").set("inject_rate", 2);
+    let leader = fresh(300, "contig", 4).degree(3).set("stdio", "all").set("inject_rate", 2);
     let outcome = leader.set("inject_replicas", 0).set("inject_ranks", 0).run();
     is_corrected(&outcome);
     outcome.need(outcome.processes_with("injected") == BTreeSet::from([0]), "another process was hit");
@@ -437,7 +439,7 @@ fn a_ring_with_collectives_survives() {
 #[test]
 fn injection_is_repeatable_and_bounded() {
     let job = |seed: u64| {
-        let job = fresh(300, "contig", 1).degree(3).set("stdout", "all").set("inject_replicas", 2);
+        let job = fresh(300, "contig", 1).degree(3).set("stdio", "all").set("inject_replicas", 2);
         job.set("inject_rate", 6).set("inject_seed", seed)
     };
     let first = job(11).run();
@@ -496,7 +498,7 @@ fn a_rank_map_from_a_file() {
         outcome.need(replica == native % 3, "the replica is not that of the file");
     }
     // Faults are laid at the door of native ranks as the file has them.
-    let job = Job::new("inject_fresh").ranks(2).degree(3).set("rank_map", &file).set("stdout", "all");
+    let job = Job::new("inject_fresh").ranks(2).degree(3).set("rank_map", &file).set("stdio", "all");
     let outcome = job.set("inject_rate", 5).set("inject_replicas", 1).run();
     is_corrected(&outcome);
     outcome.need(outcome.processes_with("suspected") == BTreeSet::from([1, 4]), "other processes are suspected");
@@ -552,7 +554,8 @@ fn values_that_are_not_allowed() {
     job().set("protocol", "foo").run().is_refused(&["protocol", "foo", "msgplushash", "alltoall"]);
     job().set("digest", "md5").run().is_refused(&["digest", "md5", "crc32c", "xxh3", "sha1", "memcmp"]);
     job().set("digest", "memcmp").run().is_refused(&["digest", "memcmp", "alltoall"]);
-    job().set("stdout", "some").run().is_refused(&["stdout", "some", "leader", "all"]);
+    job().set("stdio", "some").run().is_refused(&["stdio", "some", "vote", "leader", "all", "tag"]);
+    job().set("stdio_delay", "soon").run().is_refused(&["stdio_delay", "soon"]);
     job().set("exit_on_detection", "maybe").run().is_refused(&["exit_on_detection", "maybe"]);
     job().set("degre", 3).run().is_refused(&["pml_redmpi_degre", "pml_redmpi_degree"]);
     job().mca("coll_redmpi_protocl", "x").run().is_refused(&["coll_redmpi_protocl", "protocol"]);

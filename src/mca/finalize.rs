@@ -6,13 +6,13 @@
 
 use super::guard::guard;
 use super::runtime::{self, lock};
-use super::{channel, host, output, request, share, watch};
+use super::{channel, host, output, request, share, stdio, watch};
 use crate::report::{self, CollectiveCounts, JobInfo, MessageCounts, ProcessReport, Report};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Exit status of a job whose corruption was detected and not corrected (EX_DATAERR of sysexits.h).
@@ -29,6 +29,9 @@ static STATUS: AtomicI32 = AtomicI32::new(0);
 static OVERRIDE: AtomicI32 = AtomicI32::new(0);
 static OTHERS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
+/// What is done first at exit. By way of a place, as the `redmpi` command has [`FINI`] too and must not need Open MPI.
+static AT_EXIT: OnceLock<fn()> = OnceLock::new();
+
 extern "C" {
     fn on_exit(function: extern "C" fn(c_int, *mut c_void), argument: *mut c_void) -> c_int;
     fn fflush(stream: *mut c_void) -> c_int;
@@ -36,6 +39,7 @@ extern "C" {
 
 /// Arranges for the end, at MPI_Init.
 pub fn arrange() -> Result<(), c_int> {
+    let _ = AT_EXIT.set(|| guard("exit", (), stdio::at_exit));
     // SAFETY: a function that lives as long as the process.
     unsafe { on_exit(remember_status, std::ptr::null_mut()) };
     // SAFETY: attributes work by the time of MPI_COMM_WORLD's pml_add_comm; the callback is ours.
@@ -60,6 +64,7 @@ unsafe extern "C" fn at_finalize() -> c_int {
         share::stop();
         watch::stop();
         channel::flush();
+        stdio::at_finalize();
         let runtime = runtime::get();
         if runtime.native == 0 {
             conclude();
@@ -120,10 +125,18 @@ fn record() -> ProcessReport {
     };
     record.injected = get(&counters.injected);
     record.suspected = lock(&counters.suspected).iter().map(|(native, count)| (*native, *count)).collect();
+    let (output, wrote_wrong, differences) = stdio::findings();
+    record.output = output;
+    for (native, count) in wrote_wrong {
+        *record.suspected.entry(native).or_default() += count;
+    }
     record.votes_failed = get(&counters.failed);
     record.abstained = super::guard::poisoned();
     for event in lock(&counters.events).iter() {
         record.record(event.clone());
+    }
+    for event in differences {
+        record.record(event);
     }
     record.events_omitted += get(&counters.omitted);
     record
@@ -201,12 +214,16 @@ pub fn abort(text: &str) {
             output::say(&error.to_string());
         }
     }
+    stdio::before_abort();
     // SAFETY: ends the job through the runtime; does not return.
     unsafe { mpi::ompi_mpi_abort(mpi::redmpi_shim_world(), FAILED) };
 }
 
 /// Runs after the application's exit handlers: replaces a good exit status where the verdict is not good.
 extern "C" fn fini() {
+    if let Some(first) = AT_EXIT.get() {
+        first();
+    }
     let code = OVERRIDE.load(Ordering::Relaxed);
     if code == 0 || STATUS.load(Ordering::Relaxed) != 0 {
         return;
@@ -225,8 +242,14 @@ extern "C" fn fini() {
             }
         }
     }
-    // SAFETY: flushes what `_exit` would not: C's streams and, where there is a Fortran program, its units (their
-    // own flush may come after us).
+    flush_streams();
+    // SAFETY: ends the process; what `exit` still had to do is done.
+    unsafe { libc::_exit(code) };
+}
+
+/// Flushes C's streams and, where there is a Fortran program, its units (their own flush may come after us).
+pub fn flush_streams() {
+    // SAFETY: the library's functions with the arguments that mean "all".
     unsafe {
         let fortran = libc::dlsym(libc::RTLD_DEFAULT, c"_gfortran_flush_i4".as_ptr());
         if !fortran.is_null() {
@@ -234,7 +257,6 @@ extern "C" fn fini() {
             flush(std::ptr::null());
         }
         fflush(std::ptr::null_mut());
-        libc::_exit(code);
     }
 }
 

@@ -1,6 +1,21 @@
 //! The one place that prints, and the one that stops a job at its start.
 
-use std::io::Write;
+use super::descriptors;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+/// Where this module writes: standard error as mpirun made it. What the application has there is compared with that of the
+/// other replicas, which is nothing for what redmpi says itself.
+static ERROR: AtomicI32 = AtomicI32::new(2);
+
+/// From now on standard error is there.
+pub fn elsewhere(number: RawFd) {
+    ERROR.store(number, Ordering::Relaxed);
+}
+
+fn write(text: &str) {
+    let _ = descriptors::write_all(ERROR.load(Ordering::Relaxed), text.as_bytes());
+}
 
 /// One line (or several) on stderr, in one write, so that lines of several processes do not mix.
 pub fn say(text: &str) {
@@ -8,12 +23,12 @@ pub fn say(text: &str) {
     line.push_str("redmpi: ");
     line.push_str(text);
     line.push('\n');
-    let _ = std::io::stderr().write_all(line.as_bytes());
+    write(&line);
 }
 
 /// Text as it is, on stderr.
 pub fn print(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
+    write(text);
 }
 
 /// Ends a job that is configured wrongly, with one text: all processes find the same error, so the first process

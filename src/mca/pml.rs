@@ -6,7 +6,7 @@ use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request,
 use super::message::Buffer;
 use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
-use super::{channel, clock, finalize, got, identity, outcome, output, receive, send, share, watch};
+use super::{channel, clock, finalize, got, identity, outcome, receive, send, share, stdio, watch};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -70,40 +70,23 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
             if let Err(error) = finalize::arrange() {
                 return error;
             }
-            output_of_replicas();
             if runtime.verifies() {
                 let clocks = runtime.config.clocks;
                 share::start();
                 watch::start();
+                stdio::start();
                 // SAFETY: in MPI_Init, before the application has a request.
                 unsafe { outcome::interpose() };
                 got::replace(&move |name| {
                     clock::replacement(name, clocks)
                         .or_else(|| identity::replacement(name))
                         .or_else(|| outcome::replacement(name))
+                        .or_else(|| stdio::replacement(name))
                 });
             }
         }
         SUCCESS
     })
-}
-
-/// The same output once: the other replicas' standard output goes nowhere.
-fn output_of_replicas() {
-    let runtime = runtime::get();
-    if runtime.replica == 0 || runtime.config.all_output {
-        return;
-    }
-    // SAFETY: plain system calls on descriptors; a failure leaves the output as it was.
-    unsafe {
-        let nowhere = libc::open(c"/dev/null".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-        if nowhere < 0 || libc::dup2(nowhere, 1) < 0 {
-            output::say("warning: /dev/null cannot be opened; every replica's output will be shown");
-        }
-        if nowhere > 1 {
-            libc::close(nowhere);
-        }
-    }
 }
 
 unsafe extern "C" fn del_comm(comm: *mut Communicator) -> c_int {

@@ -95,6 +95,19 @@ impl Collectives {
     }
 }
 
+/// Whose standard output and error are shown.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stdio {
+    /// What the majority of the replicas of a rank wrote.
+    Vote,
+    /// The leader's.
+    Leader,
+    /// Everyone's, as it is.
+    All,
+    /// Everyone's, with the place before each line.
+    Tag,
+}
+
 /// Everything a user can set, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -108,8 +121,10 @@ pub struct Config {
     pub rank_map: Option<PathBuf>,
     /// Whether replicas are kept on different nodes where the formula would not.
     pub by_node: bool,
-    /// Whether every replica's standard output is shown.
-    pub all_output: bool,
+    /// Whose standard output and error are shown.
+    pub stdio: Stdio,
+    /// How long the leader's text waits for that of the other replicas.
+    pub stdio_delay: Duration,
     /// File for the JSON report.
     pub report: Option<PathBuf>,
     /// Whether a job whose corruption was detected but not corrected ends with a non-zero status.
@@ -148,7 +163,8 @@ struct Storage {
     digest: Cell<c_int>,
     rank_map: Cell<*mut c_char>,
     placement: Cell<c_int>,
-    stdout: Cell<c_int>,
+    stdio: Cell<c_int>,
+    stdio_delay: Cell<u64>,
     report: Cell<*mut c_char>,
     exit_on_detection: Cell<bool>,
     same_clock: Cell<c_int>,
@@ -170,7 +186,8 @@ static STORAGE: Storage = Storage {
     digest: Cell::new(0),
     rank_map: Cell::new(std::ptr::null_mut()),
     placement: Cell::new(0),
-    stdout: Cell::new(0),
+    stdio: Cell::new(0),
+    stdio_delay: Cell::new(1000),
     report: Cell::new(std::ptr::null_mut()),
     exit_on_detection: Cell::new(true),
     same_clock: Cell::new(2),
@@ -206,7 +223,7 @@ const DIGESTS: &[&CStr] = &[c"crc32c", c"xxh3", c"sha1", c"memcmp"];
 const CLOCKS: &[&CStr] = &[c"none", c"mpi", c"all"];
 const VERIFIED: &[&CStr] = &[c"result", c"input", c"both", c"p2p", c"none"];
 const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
-const OUTPUTS: &[&CStr] = &[c"leader", c"all"];
+const OUTPUTS: &[&CStr] = &[c"vote", c"leader", c"all", c"tag"];
 
 static VARIABLES: &[Variable] = &[
     Variable {
@@ -245,10 +262,19 @@ static VARIABLES: &[Variable] = &[
             replicas of a rank on different nodes and the plain formula does not) or formula (always the plain one)",
     },
     Variable {
-        name: c"stdout",
-        kind: Kind::Choice(&STORAGE.stdout, OUTPUTS),
+        name: c"stdio",
+        kind: Kind::Choice(&STORAGE.stdio, OUTPUTS),
         level: 2,
-        description: c"Whose standard output is shown: leader (that of replica 0, so that it appears once) or all",
+        description: c"Standard output and error of the replicas of a rank: vote (compared line by line; the majority's is shown, \
+            once; with two replicas the leader's), leader (the leader's), all (everyone's) or tag (everyone's, each line \
+            with [rank.replica] before it)",
+    },
+    Variable {
+        name: c"stdio_delay",
+        kind: Kind::Unsigned(&STORAGE.stdio_delay),
+        level: 4,
+        description: c"Milliseconds that what the leader writes waits at most for the other replicas before it is shown; what \
+            they write later is compared nevertheless",
     },
     Variable {
         name: c"report",
@@ -571,7 +597,14 @@ pub fn config(native_size: u32) -> Result<Config, String> {
         comparison,
         rank_map: text(&STORAGE.rank_map).map(PathBuf::from),
         by_node: read(&STORAGE.placement) == 0,
-        all_output: read(&STORAGE.stdout) != 0,
+        stdio: match read(&STORAGE.stdio) {
+            0 => Stdio::Vote,
+            1 => Stdio::Leader,
+            2 => Stdio::All,
+            _ => Stdio::Tag,
+        },
+        // A day is as good as for ever, and no time overflows.
+        stdio_delay: Duration::from_millis(read(&STORAGE.stdio_delay).min(86_400_000)),
         report,
         exit_on_detection: read(&STORAGE.exit_on_detection),
         clocks: match read(&STORAGE.same_clock) {

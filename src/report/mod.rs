@@ -56,6 +56,30 @@ pub struct CollectiveCounts {
     pub uncorrectable: u64,
 }
 
+/// Counters of standard output and error, which are compared line by line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutputCounts {
+    /// Bytes shown, of both streams of all virtual ranks.
+    pub bytes: u64,
+    /// Wrong lines.
+    pub mismatched: u64,
+    /// Of these, those in whose place the right ones were shown.
+    pub corrected: u64,
+}
+
+impl OutputCounts {
+    fn add(&mut self, other: &OutputCounts) {
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.mismatched = self.mismatched.saturating_add(other.mismatched);
+        self.corrected = self.corrected.saturating_add(other.corrected);
+    }
+
+    /// Wrong lines, or one of several that differ, that may have been shown.
+    pub fn uncorrectable(&self) -> u64 {
+        self.mismatched.saturating_sub(self.corrected)
+    }
+}
+
 impl MessageCounts {
     fn add(&mut self, other: &MessageCounts) {
         self.sent = self.sent.saturating_add(other.sent);
@@ -88,6 +112,8 @@ pub enum EventKind {
     Corrected,
     /// A mismatch that cannot be corrected.
     Detected,
+    /// Replicas of a rank have written different lines; the communicator's field names stream and line.
+    Output,
     /// A vote without a majority, or a part of redmpi that had to give up.
     Failed,
     /// Anything else worth knowing.
@@ -162,6 +188,9 @@ pub struct ProcessReport {
     pub messages: MessageCounts,
     /// Its collective operations.
     pub collectives: CollectiveCounts,
+    /// Its rank's output, as far as it was compared here.
+    #[serde(default)]
+    pub output: OutputCounts,
     /// Faults that the injector put into its memory.
     pub injected: u64,
     /// Wrong messages and results by the native rank that sent them.
@@ -286,6 +315,9 @@ pub struct Report {
     pub messages: MessageCounts,
     /// Collective operations, summed over all processes.
     pub collectives: CollectiveCounts,
+    /// Standard output and error of all virtual ranks.
+    #[serde(default)]
+    pub output: OutputCounts,
     /// Faults injected.
     pub injected: u64,
     /// The verdict.
@@ -299,14 +331,15 @@ pub struct Report {
 }
 
 impl Report {
-    /// Wrong messages and results together.
+    /// Wrong messages, results and lines together.
     pub fn mismatched(&self) -> u64 {
-        self.messages.mismatched.saturating_add(self.collectives.mismatched)
+        self.messages.mismatched.saturating_add(self.collectives.mismatched).saturating_add(self.output.mismatched)
     }
 
-    /// Wrong messages and results that could not be put right.
+    /// Wrong messages, results and lines that could not be put right.
     pub fn uncorrectable(&self) -> u64 {
-        self.messages.uncorrectable.saturating_add(self.collectives.uncorrectable)
+        let received = self.messages.uncorrectable.saturating_add(self.collectives.uncorrectable);
+        received.saturating_add(self.output.uncorrectable())
     }
 }
 
@@ -327,6 +360,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
         .collect();
     let mut messages = MessageCounts::default();
     let mut collectives = CollectiveCounts::default();
+    let mut output = OutputCounts::default();
     let mut injected = 0_u64;
     let mut failed = false;
     let mut events = Vec::new();
@@ -335,6 +369,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
     for report in reports {
         messages.add(&report.messages);
         collectives.add(&report.collectives);
+        output.add(&report.output);
         injected = injected.saturating_add(report.injected);
         failed |= report.abstained || report.votes_failed > 0;
         for (&native, &count) in &report.suspected {
@@ -374,6 +409,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
         digest: job.digest.to_owned(),
         messages,
         collectives,
+        output,
         injected,
         verdict: Verdict::Clean,
         processes,
@@ -461,6 +497,9 @@ pub(crate) mod tests {
         assert_eq!(verdict_of(&map, |_| ()), Verdict::Clean);
         assert_eq!(verdict_of(&map, |reports| reports[1].collectives.mismatched = 1), Verdict::Corrected);
         assert_eq!(verdict_of(&map, |reports| reports[1].messages.uncorrectable = 1), Verdict::Detected);
+        let lines = |corrected| OutputCounts { bytes: 9, mismatched: 2, corrected };
+        assert_eq!(verdict_of(&map, |reports| reports[0].output = lines(2)), Verdict::Corrected);
+        assert_eq!(verdict_of(&map, |reports| reports[0].output = lines(1)), Verdict::Detected);
         assert_eq!(verdict_of(&map, |reports| reports[5].votes_failed = 1), Verdict::Failed);
         assert_eq!(verdict_of(&map, |reports| reports[5].abstained = true), Verdict::Failed);
         assert_eq!(verdict_of(&map, |reports| reports[0].record(event(EventKind::Failed, 0, 1.0))), Verdict::Failed);

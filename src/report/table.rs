@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use super::{ProcessEntry, Report, Verdict};
+use super::{EventKind, ProcessEntry, Report, Verdict};
 
 const WIDTH: usize = 100;
 const INDENT: &str = "        ";
@@ -44,6 +44,15 @@ pub fn verdict_text(report: &Report, note: Option<&str>) -> String {
             collectives.uncorrectable,
         ));
     }
+    let output = &report.output;
+    if output.mismatched > 0 {
+        let _ = write!(
+            first,
+            "; {} of output wrong, {}{GROUP}corrected",
+            counted(output.mismatched, "line"),
+            grouped(output.corrected)
+        );
+    }
     if report.injected > 0 {
         let _ = write!(first, "; {} injected", counted(report.injected, "fault"));
     }
@@ -69,6 +78,13 @@ pub fn verdict_text(report: &Report, note: Option<&str>) -> String {
     }
     if let Some(note) = note {
         indented(&mut text, note);
+    }
+    let notes = report.events.iter().filter(|event| event.kind == EventKind::Note);
+    let mut unlike: Vec<&str> =
+        notes.map(|event| event.communicator.as_str()).filter(|note| note.contains("output")).collect();
+    unlike.dedup();
+    if let Some(first) = unlike.first() {
+        indented(&mut text, &format!("Note: {first}."));
     }
     text.replace(GROUP, " ")
 }

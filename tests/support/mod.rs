@@ -125,8 +125,12 @@ pub struct Job {
 impl Job {
     /// The program under `--mca coll redmpi`, at degree 1 with 2 ranks until something else is said.
     pub fn new(name: &str) -> Job {
+        Job::with(name, program(name))
+    }
+
+    fn with(name: &str, program: PathBuf) -> Job {
         Job {
-            program: program(name),
+            program,
             name: name.to_owned(),
             arguments: Vec::new(),
             start: Start::Mpirun,
@@ -143,9 +147,19 @@ impl Job {
         }
     }
 
+    /// Any program that is installed (an interpreter, a shell).
+    pub fn installed(name: &str) -> Job {
+        Job::with(name, PathBuf::from(name))
+    }
+
     /// The program under Open MPI alone: redmpi is not even installed.
     pub fn plain(name: &str) -> Job {
-        Job { installed: false, switches: &[], wants_report: false, ..Job::new(name) }
+        Job::new(name).without_redmpi()
+    }
+
+    /// The same program under Open MPI alone.
+    pub fn without_redmpi(self) -> Job {
+        Job { installed: false, switches: &[], wants_report: false, degree: None, mca: Vec::new(), ..self }
     }
 
     /// redmpi is installed and nobody asks for it.
@@ -351,7 +365,9 @@ impl Job {
         let rest: Vec<PathBuf> =
             files_below(&folder.0).into_iter().filter(|file| !file.ends_with("report.json")).collect();
         assert!(rest.is_empty(), "{} left files beside its report: {rest:?}", self.name);
-        Outcome { job: self.clone(), line, status, elapsed, stdout: stdout.text(), stderr: stderr.text(), report }
+        let bytes = lock(&stdout.bytes).clone();
+        let (stdout, stderr) = (stdout.text(), stderr.text());
+        Outcome { job: self.clone(), line, status, elapsed, stdout, stderr, bytes, report }
     }
 }
 
@@ -526,6 +542,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     pub stdout: String,
     pub stderr: String,
+    /// Standard output as it was, text or not.
+    pub bytes: Vec<u8>,
     pub report: Option<Value>,
 }
 

@@ -6,6 +6,7 @@
 mod host;
 mod quote;
 mod run;
+mod stdio;
 
 use std::ffi::OsString;
 use std::io::{self, Write};
@@ -53,8 +54,11 @@ enum Action {
 fn main() -> ExitCode {
     // Not through clap, which would swallow a leading `--`.
     let mut words = std::env::args_os().skip(1);
-    if words.next().is_some_and(|word| word == "run") {
-        return exit(run(words.collect()));
+    match words.next() {
+        Some(word) if word == "run" => return exit(run(words.collect())),
+        // For redmpi itself, and in no list of commands.
+        Some(word) if word == "stdio" => return stdio::main(),
+        _ => {}
     }
     exit(match Arguments::parse().action {
         Action::Run { words } => run(words),
