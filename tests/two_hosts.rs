@@ -79,6 +79,10 @@ fn replicas_are_kept_apart_and_hosts_have_to_agree() {
     assert_eq!(report["verdict"], "clean");
     assert_eq!(hosts_of(&report), BTreeMap::from([(0, both.clone()), (1, both.clone())]));
     assert!(!stderr(&output).contains("Placement"), "{output:?}");
+    // The followers' helpers have found the leader's on the other host: its output was compared, and shown once.
+    assert!(!stderr(&output).contains("not compared"), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout).matches("RESULT").count(), 1, "{output:?}");
+    assert!(report["output"]["bytes"].as_u64().is_some_and(|bytes| bytes > 0), "{report}");
 
     // The plain formula does not look at hosts, and the verdict says so.
     let (output, report) = hosts.run(&["--mca", "pml_redmpi_placement", "formula"], None);
