@@ -7,7 +7,8 @@
  *
  * Two kinds of random numbers, then: `draw`, the script's, the same on all members of a communicator; and `own`, this
  * rank's, seeded by `order`. Neither ever depends on the contents of a message: with faults injected (`tolerant`), a
- * process whose own memory was hit goes on with wrong data, says so (BAD), and must still do the same calls.
+ * process whose own memory was hit goes on with wrong data, says so (BAD), and must still do the same calls. It then
+ * makes no communicators: Open MPI agrees on their ids in messages, and a process that has them wrong is lost.
  *
  * A word on what is left out because plain Open MPI 4.1.4 is wrong there: restarted MPI_Bsend_init above 1 KB (stale
  * bytes), truncated rendezvous messages (writes past the buffer), sums of MPI_UNSIGNED_CHAR with AVX-512, a broadcast
@@ -118,6 +119,11 @@ static void make_comms(void)
     MPI_Comm comm, parts;
     int dims[2] = {0, 0}, periods[2] = {1, 0};
     describe(WORLD, MPI_COMM_WORLD, 0);
+    describe(SELF, MPI_COMM_SELF, rank);
+    for (int c = 0; tolerant && c < COMMS; c++) {
+        if (c != WORLD && c != SELF) describe(c, MPI_COMM_NULL, 0);
+    }
+    if (tolerant) return;
     MPI_Comm_dup(MPI_COMM_WORLD, &comm);
     describe(DUP, comm, 0);
     MPI_Comm_split(MPI_COMM_WORLD, rank % 2, -rank, &parts);
@@ -125,7 +131,6 @@ static void make_comms(void)
     comm = MPI_COMM_NULL;
     if (size > 1) MPI_Intercomm_create(parts, 0, comms[DUP].comm, rank % 2 ? (size - 1) / 2 * 2 : (size / 2) * 2 - 1, 3, &comm);
     describe(INTER, comm, 0);
-    describe(SELF, MPI_COMM_SELF, rank);
     MPI_Dims_create(size, 2, dims);
     MPI_Cart_create(MPI_COMM_WORLD, 2, dims, periods, 0, &comm);
     describe(CART, comm, 0);
@@ -136,9 +141,10 @@ static void make_comms(void)
     describe(CHANGING, comm, 0);
 }
 
-/* One that exists for this rank; which one, all ranks agree on where it exists. */
+/* One of them. It may be MPI_COMM_NULL for this rank. */
 static int draw_comm(uint64_t *script, int with_inter)
 {
+    if (tolerant) return draw_from(script, 4) == 0 ? SELF : WORLD;
     for (;;) {
         int c = (int)draw_from(script, COMMS);
         if (c == INTER && (size < 2 || !with_inter)) continue;
@@ -906,9 +912,8 @@ static void draw_channel(int c, uint64_t *script, int side, int to, enum kind ki
         if (message->elements > it->most) it->most = message->elements;
         if (message->from == it->messages[0].from) from_first++;
     }
-    /* The first receives may name the sender where the others do not: posted first, they cannot starve. (But they can
-     * where a batch is repeated: the others may have taken the next iteration's messages.) */
-    if (!repeated && (kind == ANY_SENDER || kind == ANYTHING)) it->named_first = (int)draw_from(script, (uint64_t)from_first + 1);
+    /* The first receives may name the sender where the others do not: posted first, they cannot starve. */
+    if (kind == ANY_SENDER || kind == ANYTHING) it->named_first = (int)draw_from(script, (uint64_t)from_first + 1);
 }
 
 /* What each member of a communicator receives. Whoever takes any tag from somebody takes nothing else from them. */
@@ -1219,6 +1224,10 @@ static void batch(uint64_t script)
             }
         }
         if (++iteration == iterations) break;
+        /* Who is ahead must not take a receive that another's synchronous send of this iteration needs. */
+        for (int k = 0; k < many; k++) {
+            if (comms[used[k]].comm != MPI_COMM_NULL) MPI_Barrier(comms[used[k]].comm);
+        }
         for (int s = 0; s < sending_count; s++) {
             struct sending *it = &sendings[s];
             const struct message *message = &channels[it->channel].messages[it->message];
@@ -1539,7 +1548,7 @@ int main(int argc, char **argv)
         if (what < 10) batch(script);
         else if (what < 12) one_by_one(script);
         else if (what < 14) fan_in(script);
-        else if (what < 18) some_collectives(script);
+        else if (what < 18 || tolerant) some_collectives(script);
         else change_comm(script);
         tell();
     }
