@@ -114,7 +114,7 @@ fn declarations() {
         )
         .allowlist_var("ompi_mpi_(comm_world|comm_self|byte|thread_multiple|state)")
         .allowlist_type(
-            "mca_(pml|coll)_base_.*|mca_base_.*|ompi_(request|communicator|group|datatype|status|message).*",
+            "mca_(pml|coll)_base_.*|mca_base_.*|ompi_(request|communicator|group|datatype|status|message|win|osc).*",
         )
         .allowlist_var("(OMPI|OPAL|MCA|MPI)_[A-Z0-9_]*")
         .blocklist_function("redmpi_pml_.*|redmpi_coll_.*")

@@ -322,6 +322,48 @@ void redmpi_shim_module_release(mca_coll_base_module_t *module)
     OBJ_RELEASE(module);
 }
 
+/* ---- one-sided communication, errors, variables ---- */
+
+int redmpi_shim_exact(struct ompi_op_t *op, ompi_datatype_t *datatype)
+{
+    const MPI_Op known[] = {MPI_MAX, MPI_MIN, MPI_SUM, MPI_PROD, MPI_LAND, MPI_BAND, MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR};
+    ompi_datatype_t *single = ompi_datatype_get_single_predefined_type_from_args(datatype);
+
+    if (NULL == single || !(single->super.flags & OMPI_DATATYPE_FLAG_DATA_INT)) {
+        return 0;
+    }
+    for (int i = 0; i < (int) (sizeof known / sizeof known[0]); ++i) {
+        if (known[i] == op) {
+            return (i + 1) * OMPI_DATATYPE_MAX_PREDEFINED + single->id;
+        }
+    }
+    return 0;
+}
+
+int redmpi_shim_is_no_op(const struct ompi_op_t *op)
+{
+    return MPI_NO_OP == op;
+}
+
+int redmpi_shim_comm_error(ompi_communicator_t *comm, int code, const char *text)
+{
+    if (ompi_comm_invalid(comm)) {
+        comm = &ompi_mpi_comm_world.comm;
+    }
+    return ompi_errhandler_invoke(comm->error_handler, comm, (int) comm->errhandler_type, code, text);
+}
+
+char **redmpi_shim_text_variable(const char *framework, const char *component, const char *name)
+{
+    char **storage = NULL;
+    int index = mca_base_var_find("ompi", framework, component, name);
+
+    if (index < 0 || OPAL_SUCCESS != mca_base_var_get_value(index, &storage, NULL, NULL)) {
+        return NULL;
+    }
+    return storage;
+}
+
 /* ---- communicators and groups ---- */
 
 int redmpi_shim_comm_rank(const ompi_communicator_t *comm)
@@ -388,6 +430,11 @@ ompi_communicator_t *redmpi_shim_world(void)
 ompi_communicator_t *redmpi_shim_self(void)
 {
     return &ompi_mpi_comm_self.comm;
+}
+
+ompi_communicator_t *redmpi_shim_comm_null(void)
+{
+    return MPI_COMM_NULL;
 }
 
 ompi_communicator_t *redmpi_shim_native_comm(void)

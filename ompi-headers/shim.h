@@ -81,6 +81,15 @@ mca_coll_base_comm_coll_t *redmpi_shim_comm_coll(const ompi_communicator_t *comm
 void redmpi_shim_module_retain(mca_coll_base_module_t *module);
 void redmpi_shim_module_release(mca_coll_base_module_t *module);
 
+/* One-sided communication. */
+/* Not 0 where the result of this operation on this type does not depend on the order: equal numbers, equal operations. */
+int redmpi_shim_exact(struct ompi_op_t *op, ompi_datatype_t *datatype);
+int redmpi_shim_is_no_op(const struct ompi_op_t *op);
+/* Tells the communicator's error handler; what the call is to return. Without one, MPI_COMM_WORLD's. */
+int redmpi_shim_comm_error(ompi_communicator_t *comm, int code, const char *text);
+/* Where a variable of Open MPI's of type string is stored; null where there is none. */
+char **redmpi_shim_text_variable(const char *framework, const char *component, const char *name);
+
 /* Communicators and groups. */
 int redmpi_shim_comm_rank(const ompi_communicator_t *comm);
 int redmpi_shim_comm_size(const ompi_communicator_t *comm);
@@ -94,6 +103,7 @@ void redmpi_shim_comm_release(ompi_communicator_t *comm);
 int64_t redmpi_shim_comm_member(const ompi_communicator_t *comm, int remote, int rank);
 ompi_communicator_t *redmpi_shim_world(void);
 ompi_communicator_t *redmpi_shim_self(void);
+ompi_communicator_t *redmpi_shim_comm_null(void);
 /* The native world: a communicator of our own over MPI_COMM_WORLD's present group. */
 ompi_communicator_t *redmpi_shim_native_comm(void);
 void redmpi_shim_native_comm_free(ompi_communicator_t *comm);

@@ -18,4 +18,6 @@
 #include "ompi/proc/proc.h"
 #include "ompi/request/request.h"
 #include "ompi/runtime/mpiruntime.h"
+#include "ompi/mca/osc/osc.h"
+#include "ompi/win/win.h"
 #include "shim.h"

@@ -1,6 +1,5 @@
 //! Calls whose outcome depends on timing have the same outcome in every replica; replicas that differ for another reason
 //! are told from slow ones, and the job ends.
-#![allow(dead_code)]
 
 mod support;
 

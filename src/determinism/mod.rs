@@ -3,3 +3,4 @@
 pub mod counters;
 pub mod decisions;
 pub mod order;
+pub mod ranges;

@@ -141,10 +141,9 @@ pub extern "C" fn redmpi_coll_register() -> c_int {
     })
 }
 
-/// One-sided components that do not work where MPI_COMM_WORLD is not all that mpirun started: rdma names its shared
-/// file after the communicator's context id, which is the same in all spheres, and ucx walks MPI_COMM_WORLD up to
-/// the number of native ranks when it finalizes.
-const UNFIT: [&str; 2] = ["rdma", "ucx"];
+/// One-sided components that do not work where MPI_COMM_WORLD is not all that mpirun started: ucx walks MPI_COMM_WORLD
+/// up to the number of native ranks when it finalizes.
+const UNFIT: [&str; 1] = ["ucx"];
 
 /// The user's selection of one-sided components less those.
 fn without_unfit(selection: Option<&str>) -> Result<String, String> {
@@ -153,9 +152,9 @@ fn without_unfit(selection: Option<&str>) -> Result<String, String> {
             let fit: Vec<&str> = names.into_iter().filter(|name| !UNFIT.contains(name)).collect();
             if fit.is_empty() {
                 return Err(format!(
-                    "--mca osc {} leaves no component for one-sided communication that works with replication: {} do not",
+                    "--mca osc {} leaves no component for one-sided communication that works with replication: {} does not",
                     selection.unwrap_or_default(),
-                    UNFIT.join(" and ")
+                    UNFIT.join(", ")
                 ));
             }
             Ok(fit.join(","))
@@ -250,9 +249,9 @@ mod tests {
 
     #[test]
     fn unfit_one_sided_components_are_left_out() {
-        assert_eq!(without_unfit(None).unwrap(), "^rdma,ucx");
-        assert_eq!(without_unfit(Some("^sm,ucx")).unwrap(), "^sm,rdma,ucx");
-        assert_eq!(without_unfit(Some("sm,rdma,pt2pt")).unwrap(), "sm,pt2pt");
+        assert_eq!(without_unfit(None).unwrap(), "^ucx");
+        assert_eq!(without_unfit(Some("^sm,ucx")).unwrap(), "^sm,ucx");
+        assert_eq!(without_unfit(Some("sm,ucx,pt2pt")).unwrap(), "sm,pt2pt");
         assert!(without_unfit(Some("ucx")).unwrap_err().contains("ucx"));
     }
 }

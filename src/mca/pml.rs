@@ -6,7 +6,7 @@ use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request,
 use super::message::Buffer;
 use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
-use super::{channel, clock, finalize, got, identity, outcome, receive, send, share, stdio, watch};
+use super::{channel, clock, finalize, got, identity, outcome, receive, send, share, stdio, watch, windows};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -100,6 +100,7 @@ unsafe extern "C" fn del_comm(comm: *mut Communicator) -> c_int {
         let result = host::del_comm(comm);
         if communicator::is_world(comm) {
             channel::close();
+            windows::tidy();
         }
         result
     })

@@ -22,12 +22,19 @@ const BUFFERED: SendMode = mpi::MCA_PML_BASE_SEND_BUFFERED;
 /// A fault, if the injector wants one: in the application's own memory, before anything reads the message.
 pub fn inject(buffer: &Buffer, to: c_int, tag: c_int, comm: *mut Communicator) {
     let runtime = runtime::get();
+    if runtime.config.inject.rate == 0 {
+        return;
+    }
+    let shadow = communicator::shadow(comm);
+    // Open MPI's own messages for a window, or about names, are nobody's data; a fault there would crash it.
+    if identity::private() || (runtime.verifies() && shadow.is_none()) {
+        return;
+    }
     let size = buffer.size();
     let place = if tag < mpi::MPI_ANY_TAG { Place::Internal } else { Place::Message };
     let Some(bit) = runtime.inject(place, size.saturating_mul(8)) else { return };
     buffer.flip(bit);
     count(&runtime.counters.injected);
-    let shadow = communicator::shadow(comm);
     let peer = shadow.as_ref().map(|shadow| runtime.map.native_of(shadow.peer(to), runtime.replica));
     runtime.counters.event(Event {
         kind: EventKind::Injected,

@@ -32,6 +32,8 @@ pub const NONE: CommId = CommId { members: 0, incarnation: 0 };
 pub mod kind {
     /// Whether a receive could be cancelled.
     pub const CANCEL: u8 = 128;
+    /// What one-sided communication has brought, where that depends on timing.
+    pub const WINDOW: u8 = 129;
 }
 
 /// From here on the calling thread shares values (MPI_Init).
@@ -218,6 +220,17 @@ pub fn leader(kind: u8, what: &'static str, make: impl FnOnce() -> Vec<u8>) -> V
         return bytes;
     }
     hear(what, (runtime.leader(), NONE, kind, ordinal))
+}
+
+/// The leader's bytes instead of this process's own, about a communicator. The leader does not wait.
+pub fn leader_on(comm: CommId, kind: u8, what: &'static str, mine: Vec<u8>) -> Vec<u8> {
+    let runtime = runtime::get();
+    let ordinal = next(comm, kind);
+    if runtime.leads() {
+        tell(comm, kind, ordinal, &mine);
+        return mine;
+    }
+    hear(what, (runtime.leader(), comm, kind, ordinal))
 }
 
 /// Every live replica's bytes, by replica index, this one's included. Waits for all of them.

@@ -108,6 +108,17 @@ pub enum Stdio {
     Tag,
 }
 
+/// What is done about one-sided communication.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Windows {
+    /// What it moves is compared where the standard says it has arrived; outcomes that depend on timing are the leader's.
+    Verify,
+    /// It works in each sphere; that it is not verified is said once.
+    Warn,
+    /// The first window ends the job.
+    Abort,
+}
+
 /// Everything a user can set, checked.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -135,6 +146,8 @@ pub struct Config {
     pub patience: Duration,
     /// How collective operations are verified.
     pub collectives: Collectives,
+    /// What is done about one-sided communication.
+    pub windows: Windows,
     /// Fault injection.
     pub inject: inject::Config,
 }
@@ -178,6 +191,7 @@ struct Storage {
     inject_where: Cell<*mut c_char>,
     inject_after: Cell<u64>,
     verify: Cell<c_int>,
+    windows: Cell<c_int>,
 }
 
 static STORAGE: Storage = Storage {
@@ -201,6 +215,7 @@ static STORAGE: Storage = Storage {
     inject_where: Cell::new(std::ptr::null_mut()),
     inject_after: Cell::new(0),
     verify: Cell::new(0),
+    windows: Cell::new(0),
 };
 
 enum Kind {
@@ -222,6 +237,7 @@ const PROTOCOLS: &[&CStr] = &[c"msgplushash", c"alltoall"];
 const DIGESTS: &[&CStr] = &[c"crc32c", c"xxh3", c"sha1", c"memcmp"];
 const CLOCKS: &[&CStr] = &[c"none", c"mpi", c"all"];
 const VERIFIED: &[&CStr] = &[c"result", c"input", c"both", c"p2p", c"none"];
+const WINDOWS: &[&CStr] = &[c"verify", c"warn", c"abort"];
 const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
 const OUTPUTS: &[&CStr] = &[c"vote", c"leader", c"all", c"tag"];
 
@@ -301,6 +317,13 @@ static VARIABLES: &[Variable] = &[
         level: 4,
         description: c"Seconds that a process waits in vain for another replica before it says where both are and ends the job; \
             0 waits for ever",
+    },
+    Variable {
+        name: c"windows",
+        kind: Kind::Choice(&STORAGE.windows, WINDOWS),
+        level: 3,
+        description: c"One-sided communication (MPI_Win_*): verify (what it moves is compared between replicas, and outcomes that \
+            depend on timing are the leader's), warn (it runs unverified, which is said once) or abort (the first window ends the job)",
     },
     Variable {
         name: c"verbose",
@@ -619,6 +642,11 @@ pub fn config(native_size: u32) -> Result<Config, String> {
             2 => Collectives::Both,
             3 => Collectives::PointToPoint,
             _ => Collectives::None,
+        },
+        windows: match read(&STORAGE.windows) {
+            0 => Windows::Verify,
+            1 => Windows::Warn,
+            _ => Windows::Abort,
         },
         inject,
     })

@@ -5,6 +5,9 @@
 //! environment: so all of them are found, in whatever process group, and nobody else's are touched. Temporary files
 //! (Open MPI's session folder too) go to a folder of the job's own, which has to be empty afterwards.
 
+// Every test uses a part of it.
+#![allow(dead_code)]
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::fmt::Write as _;
