@@ -4,6 +4,7 @@
 //! Needs the components of the same profile (`cargo build --release`, then `cargo test --release --test integration`).
 //! `REDMPI_TEST_LARGE=1` adds the job of 192 processes, `REDMPI_TEST_BIG=1` the message of more than 2 GiB.
 
+#[allow(dead_code)] // other tests use other parts
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};

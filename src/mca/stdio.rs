@@ -552,7 +552,9 @@ pub fn before_abort() {
 
 /// When the process exits, after the application's exit handlers.
 pub fn at_exit() {
-    if lock(&HELPER).as_ref().is_some_and(|helper| helper.pid == std::process::id()) {
+    // A forked child may have inherited the lock as another thread of its parent's held it.
+    let helped = HELPER.try_lock().is_ok_and(|helper| helper.as_ref().is_some_and(|it| it.pid == std::process::id()));
+    if helped {
         finalize::flush_streams();
         out(Kind::Exit);
     }
@@ -597,9 +599,17 @@ fn catch_crashes(helper: &Helper) {
         // SAFETY: asks what there is.
         unsafe { libc::sigaction(*signal, std::ptr::null(), before) };
     }
+    // A handler of the program's own may mean that the signal is nothing unusual there; Open MPI's prints and lets die.
+    let usual = |before: &libc::sigaction| {
+        let of_open_mpi = || descriptors::file_of(before.sa_sigaction as *const ());
+        let named = |file: PathBuf| file.to_string_lossy().contains("libopen-pal");
+        before.sa_sigaction == libc::SIG_DFL || of_open_mpi().is_some_and(named)
+    };
+    let signals: Vec<c_int> =
+        FATAL.iter().zip(&crash.before).filter(|(_, before)| usual(before)).map(|(signal, _)| *signal).collect();
     // Leaked on purpose: the handler may run at any time.
     CRASH.store(Box::into_raw(crash), Ordering::Release);
-    for signal in FATAL {
+    for signal in signals {
         // SAFETY: a handler that lives as long as the process, and that calls nothing but system calls.
         unsafe {
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -613,9 +623,9 @@ fn catch_crashes(helper: &Helper) {
 extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut c_void) {
     // SAFETY: set before the handler was, and never freed or written to again.
     let Some(crash) = (unsafe { CRASH.load(Ordering::Acquire).as_ref() }) else { return };
-    for (fatal, before) in FATAL.iter().zip(&crash.before) {
+    for (_, before) in FATAL.iter().zip(&crash.before).filter(|(fatal, _)| **fatal == signal) {
         // SAFETY: puts back what was there, which is then called for this crash too.
-        unsafe { libc::sigaction(*fatal, before, std::ptr::null_mut()) };
+        unsafe { libc::sigaction(signal, before, std::ptr::null_mut()) };
     }
     // SAFETY: a system call. A forked child is not the process that is helped.
     if unsafe { libc::getpid() } == crash.pid {
