@@ -87,6 +87,40 @@ need_cargo() {
     fi
 }
 
+# need_mpi4py_tests: mpi4py's own test suite, of the version that the system's python3-mpi4py has. The source comes from
+# PyPI once, is known by its sha256, and is kept in the user's cache; REDMPI_MPI4PY tells the tests where it was unpacked.
+# Where it cannot be had, they say that they are left out, and so does this; in continuous integration it is an error.
+need_mpi4py_tests() {
+    local version=3.1.4 sha256=17858f2ebc623220d0120d1fa8d428d033dde749c4bc35b33d81a66ad7f93480
+    local cache=${XDG_CACHE_HOME:-$HOME/.cache}/redmpi file
+    file=$cache/mpi4py-$version.tar.gz
+    need_apt python3-mpi4py python3-numpy
+    if ! echo "$sha256  $file" | sha256sum --check --status 2>/dev/null; then
+        need_apt python3-pip python3-setuptools
+        say "mpi4py $version, source"
+        mkdir -p "$cache"
+        local fetched
+        fetched=$(mktemp -d "$cache/fetch.XXXXXX")
+        echo "mpi4py==$version --hash=sha256:$sha256" >"$fetched/wanted.txt"
+        # The system's own: pip needs setuptools beside it to look into a source package.
+        if /usr/bin/python3 -m pip download --quiet --no-deps --no-binary :all: --no-build-isolation --require-hashes \
+            --requirement "$fetched/wanted.txt" --dest "$fetched"; then
+            mv "$fetched/mpi4py-$version.tar.gz" "$file"
+        fi
+        rm -rf "$fetched"
+    fi
+    if ! echo "$sha256  $file" | sha256sum --check --status 2>/dev/null; then
+        [[ -z ${CI:-} ]] || fail "mpi4py's source could not be had"
+        echo "mpi4py's source could not be had: its tests are left out" >&2
+        return
+    fi
+    local folder=$target/../suites
+    mkdir -p "$folder"
+    tar -xf "$file" -C "$folder"
+    REDMPI_MPI4PY=$(cd "$folder/mpi4py-$version" && pwd)
+    export REDMPI_MPI4PY
+}
+
 # Open MPI wants to be told that root may run jobs; for these scripts only.
 allow_root() {
     if ((EUID == 0)); then
