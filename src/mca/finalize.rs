@@ -6,7 +6,7 @@
 
 use super::guard::guard;
 use super::runtime::{self, lock};
-use super::{channel, host, output, request, share, stdio, watch};
+use super::{channel, files, host, output, request, share, stdio, watch};
 use crate::report::{self, CollectiveCounts, JobInfo, MessageCounts, ProcessReport, Report};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -60,6 +60,7 @@ extern "C" fn remember_status(status: c_int, _: *mut c_void) {
 
 unsafe extern "C" fn at_finalize() -> c_int {
     guard("MPI_Finalize", host::ERROR, || {
+        files::finalize();
         BEGUN.store(true, Ordering::Relaxed);
         share::stop();
         watch::stop();
@@ -221,6 +222,8 @@ pub fn abort(text: &str) {
 
 /// Runs after the application's exit handlers: replaces a good exit status where the verdict is not good.
 extern "C" fn fini() {
+    // Nobody is left to be told of a panic.
+    let _ = std::panic::catch_unwind(files::clean);
     if let Some(first) = AT_EXIT.get() {
         first();
     }

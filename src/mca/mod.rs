@@ -9,6 +9,7 @@ pub mod collective;
 pub mod communicator;
 pub mod component;
 pub mod descriptors;
+pub mod files;
 pub mod finalize;
 pub mod got;
 pub mod guard;

@@ -6,7 +6,7 @@ use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request,
 use super::message::Buffer;
 use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
-use super::{channel, clock, finalize, got, identity, outcome, receive, send, share, stdio, watch};
+use super::{channel, clock, files, finalize, got, identity, outcome, receive, send, share, stdio, watch};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -71,8 +71,9 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
                 return error;
             }
             if runtime.verifies() {
-                let clocks = runtime.config.clocks;
+                let (clocks, who_writes) = (runtime.config.clocks, runtime.config.files);
                 share::start();
+                files::start();
                 watch::start();
                 stdio::start();
                 // SAFETY: in MPI_Init, before the application has a request.
@@ -82,6 +83,7 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
                         .or_else(|| identity::replacement(name))
                         .or_else(|| outcome::replacement(name))
                         .or_else(|| stdio::replacement(name))
+                        .or_else(|| files::replacement(name, who_writes))
                 });
             }
         }
