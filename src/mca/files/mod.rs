@@ -29,7 +29,7 @@ use std::ffi::{c_char, c_int, CStr, CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 /// Kinds of shared values.
@@ -62,6 +62,56 @@ pub struct Counters {
 struct State {
     overlay: Overlay,
     pid: u32,
+    children: Children,
+}
+
+/// Names of what forked children have made, one NUL behind each: memory that they share with their parent, which removes
+/// it all at its own end.
+struct Children {
+    memory: *mut u8,
+}
+
+// SAFETY: places are given out by an atomic counter, and read by the parent at its end.
+unsafe impl Send for Children {}
+// SAFETY: as above.
+unsafe impl Sync for Children {}
+
+impl Children {
+    const SIZE: usize = 1 << 20;
+    const HEADER: usize = size_of::<AtomicUsize>();
+
+    fn new() -> Children {
+        let (access, kind) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS);
+        // SAFETY: new memory, zeroed, for as long as the process lives; pages that nobody touches cost nothing.
+        let memory = unsafe { libc::mmap(std::ptr::null_mut(), Self::SIZE, access, kind, -1, 0) };
+        Children { memory: if memory == libc::MAP_FAILED { std::ptr::null_mut() } else { memory.cast() } }
+    }
+
+    fn used(&self) -> Option<&AtomicUsize> {
+        // SAFETY: the memory begins with the counter, is aligned to a page, and stays.
+        unsafe { self.memory.cast::<AtomicUsize>().as_ref() }
+    }
+
+    fn add(&self, name: &[u8]) {
+        let Some(used) = self.used() else { return };
+        let length = name.len() + 1;
+        let start = used.fetch_add(length, Ordering::Relaxed);
+        if start + length <= Self::SIZE - Self::HEADER {
+            // SAFETY: a place that nobody else was given, inside the memory; the NUL is there.
+            unsafe {
+                std::ptr::copy_nonoverlapping(name.as_ptr(), self.memory.add(Self::HEADER + start), name.len());
+            }
+        }
+    }
+
+    fn names(&self) -> Vec<PathBuf> {
+        let Some(used) = self.used() else { return Vec::new() };
+        let used = used.load(Ordering::Relaxed).min(Self::SIZE - Self::HEADER);
+        // SAFETY: inside the memory; who still writes is a child that nobody has waited for, and its name is cut at worst.
+        let names = unsafe { std::slice::from_raw_parts(self.memory.add(Self::HEADER), used) };
+        let names = names.split(|byte| *byte == 0).filter(|name| !name.is_empty());
+        names.map(|name| PathBuf::from(OsStr::from_bytes(name))).collect()
+    }
 }
 
 static STATE: OnceLock<State> = OnceLock::new();
@@ -85,7 +135,8 @@ pub fn start() {
         .find_map(|name| std::env::var_os(name))
         .unwrap_or_default();
     let runtime = runtime::get();
-    let _ = STATE.set(State { overlay: Overlay::new(job.as_bytes(), runtime.replica), pid: std::process::id() });
+    let overlay = Overlay::new(job.as_bytes(), runtime.replica);
+    let _ = STATE.set(State { overlay, pid: std::process::id(), children: Children::new() });
 }
 
 /// The function that stands in for a name.
@@ -109,14 +160,14 @@ pub fn finalize() {
 
 /// The process ends, after the application's exit handlers: its private copies go.
 pub fn clean() {
-    if STATE.get().is_none_or(|state| state.pid != std::process::id()) {
-        return;
-    }
-    let Some(made) = lock(&MADE).take() else { return };
-    for copy in made.copies {
+    let Some(state) = STATE.get().filter(|state| state.pid == std::process::id()) else { return };
+    let made = lock(&MADE).take().unwrap_or_default();
+    let of_children = state.children.names();
+    for copy in made.copies.iter().chain(&of_children) {
         let _ = std::fs::remove_file(copy);
     }
-    for folder in made.folders {
+    let folders = of_children.iter().filter_map(|copy| copy.parent().map(PathBuf::from));
+    for folder in made.folders.into_iter().chain(folders) {
         // The last process of the sphere finds it empty.
         let _ = std::fs::remove_dir(folder);
     }
@@ -317,18 +368,17 @@ impl Target {
                 .is_some_and(|mode| !matches!(mode & libc::S_IFMT, libc::S_IFREG | libc::S_IFDIR | libc::S_IFLNK))
     }
 
-    /// The absolute name of a path beside the file.
+    /// The absolute name of a path beside the file, or of the file, without links, as far as there are such folders.
     fn absolute(&self, path: &[u8]) -> PathBuf {
-        let path = PathBuf::from(OsStr::from_bytes(path).to_owned());
-        if path.is_absolute() {
-            return path;
-        }
+        let (before, name) = overlay::split(path).unwrap_or((path, b""));
+        let before = PathBuf::from(OsStr::from_bytes(before));
         let base = if self.dir == libc::AT_FDCWD {
             std::env::current_dir()
         } else {
             std::fs::read_link(format!("/proc/self/fd/{}", self.dir))
         };
-        base.unwrap_or_default().join(path)
+        let folder = base.unwrap_or_default().join(before);
+        folder.canonicalize().unwrap_or(folder).join(OsStr::from_bytes(name))
     }
 
     /// Makes the folder for the private copy. Without a meeting the leader may not have made the folder around it yet.
@@ -356,7 +406,12 @@ impl Target {
     /// This process has made the private copy.
     fn remember(&self) {
         if let Some(copy) = &self.copy {
-            lock(&MADE).get_or_insert_default().copies.insert(self.absolute(copy.to_bytes()));
+            let copy = self.absolute(copy.to_bytes());
+            if std::process::id() == state().pid {
+                lock(&MADE).get_or_insert_default().copies.insert(copy);
+            } else {
+                state().children.add(copy.as_os_str().as_bytes());
+            }
         }
     }
 
@@ -465,15 +520,6 @@ impl Target {
             self.absolute(&self.path).display()
         ));
         T::failed(error.raw_os_error().unwrap_or(libc::EIO))
-    }
-
-    /// The path to look at, for a follower that looks by itself: the private copy where there is one.
-    fn found(&self) -> Result<CString, c_int> {
-        match self.copied() {
-            Some(copy) => Ok(copy.to_owned()),
-            None if self.is_gone() => Err(libc::ENOENT),
-            None => Ok(self.c_path()),
-        }
     }
 }
 
