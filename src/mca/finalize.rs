@@ -39,7 +39,12 @@ extern "C" {
 
 /// Arranges for the end, at MPI_Init.
 pub fn arrange() -> Result<(), c_int> {
-    let _ = AT_EXIT.set(|| guard("exit", (), stdio::at_exit));
+    let _ = AT_EXIT.set(|| {
+        guard("exit", (), || {
+            files::clean();
+            stdio::at_exit();
+        });
+    });
     // SAFETY: a function that lives as long as the process.
     unsafe { on_exit(remember_status, std::ptr::null_mut()) };
     // SAFETY: attributes work by the time of MPI_COMM_WORLD's pml_add_comm; the callback is ours.
@@ -222,8 +227,6 @@ pub fn abort(text: &str) {
 
 /// Runs after the application's exit handlers: replaces a good exit status where the verdict is not good.
 extern "C" fn fini() {
-    // Nobody is left to be told of a panic.
-    let _ = std::panic::catch_unwind(files::clean);
     if let Some(first) = AT_EXIT.get() {
         first();
     }

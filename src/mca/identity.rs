@@ -19,6 +19,7 @@ enum Scope {
     Application,
     Names,
     Window,
+    Host,
 }
 
 thread_local! {
@@ -29,6 +30,12 @@ thread_local! {
 #[inline]
 pub fn private() -> bool {
     SCOPE.get() != Scope::Application
+}
+
+/// Whether this thread's messages are not even exchanged.
+#[inline]
+pub fn left_alone() -> bool {
+    SCOPE.get() == Scope::Host
 }
 
 /// Whether a communicator that is made now belongs to a window.
@@ -141,9 +148,10 @@ scoped!(names, comm_connect = PMPI_Comm_connect(
 scoped!(names, comm_accept = PMPI_Comm_accept(
     port: *const c_char, info: Info, root: c_int, comm: Comm, made: *mut Comm));
 
-/// A call inside which this thread's messages are the host's own: file names, process ids.
-pub fn exempt<T>(call: impl FnOnce() -> T) -> T {
-    let outer = SCOPE.replace(Scope::Names);
+/// A call inside which this thread's messages are the host's alone: they stay inside the sphere, and no sphere waits for
+/// another one in them. All processes that such a message goes to or comes from have to be in such a call.
+pub fn alone<T>(call: impl FnOnce() -> T) -> T {
+    let outer = SCOPE.replace(Scope::Host);
     let result = call();
     SCOPE.set(outer);
     result

@@ -42,10 +42,12 @@ impl Returned for Code {
     }
 }
 
-/// "ufs:" of "ufs:path", and the path: the name of a file system may stand in front.
+/// "ufs:" of "ufs:path", and the path: for ROMIO, the name of a file system may stand in front. For OMPIO it belongs to
+/// the path.
 fn parted(name: &[u8]) -> (&[u8], &[u8]) {
+    let romio = std::env::var("OMPI_MCA_io").is_ok_and(|io| io.starts_with("romio") || io.starts_with("^ompio"));
     match name.iter().position(|byte| matches!(byte, b':' | b'/')) {
-        Some(at) if name[at] == b':' && at > 1 => name.split_at(at + 1),
+        Some(at) if romio && name[at] == b':' && at > 1 => name.split_at(at + 1),
         _ => (b"", name),
     }
 }
@@ -78,8 +80,8 @@ unsafe extern "C" fn file_open(comm: Comm, name: *const c_char, mode: c_int, inf
             // SAFETY: as above; MPI says what is wrong with it.
             return unsafe { PMPI_File_open(comm, name, mode, info, place) };
         };
-        // Names are sent around in there, and they differ.
-        identity::exempt(|| open_any(comm, given, mode, place, &open))
+        // Names are sent around in there, and they differ; and the leader's sphere opens the file first.
+        identity::alone(|| open_any(comm, given, mode, place, &open))
     })
 }
 
@@ -99,7 +101,7 @@ fn open_any(comm: Comm, given: &[u8], mode: c_int, place: *mut File, open: &dyn 
     }
     let first = rank(comm) == 0;
     let intent = Intent { write: true, exclusive: mode & EXCL != 0, ..Intent::default() };
-    // One copy, and everybody waits for it, in all replicas: their messages have to be the same.
+    // One copy, and everybody waits for it.
     let prepared = if first && !leads { target.prepare(intent) } else { Prepared::default() };
     let waited = barrier(comm);
     if waited != SUCCESS {
@@ -153,7 +155,7 @@ unsafe extern "C" fn file_close(place: *mut File) -> c_int {
     guard("MPI_File_close", ERROR, || {
         // SAFETY: the application's argument.
         let close = || unsafe { PMPI_File_close(place) };
-        identity::exempt(|| {
+        identity::alone(|| {
             if place.is_null() {
                 return close();
             }
@@ -166,7 +168,7 @@ unsafe extern "C" fn file_close(place: *mut File) -> c_int {
 unsafe extern "C" fn file_delete(name: *const c_char, info: Info) -> c_int {
     guard("MPI_File_delete", ERROR, || {
         // SAFETY: the application's arguments.
-        let real = || Code(unsafe { PMPI_File_delete(name, info) });
+        let real = || Code(identity::alone(|| unsafe { PMPI_File_delete(name, info) }));
         // SAFETY: as above.
         let Some((_, path)) = (unsafe { text(name) }).map(parted) else { return real().0 };
         if overlay::is_system(path) {
@@ -188,12 +190,61 @@ unsafe extern "C" fn file_delete(name: *const c_char, info: Info) -> c_int {
     })
 }
 
+type Kept = *mut c_void;
+
+/// Calls that move a shared pointer: where it is kept, and under which name, is the sphere's own affair.
+macro_rules! shared_pointer {
+    ($($name:ident = $real:ident ($($argument:ident: $type:ty),*);)*) => {
+        extern "C" {
+            $(fn $real(file: File, $($argument: $type),*) -> c_int;)*
+        }
+        $(unsafe extern "C" fn $name(file: File, $($argument: $type),*) -> c_int {
+            guard(stringify!($real), ERROR, || {
+                if stringify!($real).contains("write_shared") {
+                    verify::file_without_order(file);
+                }
+                // SAFETY: Open MPI's own function, with what the application gave.
+                identity::alone(|| unsafe { $real(file, $($argument),*) })
+            })
+        })*
+    };
+}
+
+shared_pointer! {
+    read_shared = PMPI_File_read_shared(buffer: Kept, count: c_int, datatype: Kept, status: Kept);
+    write_shared = PMPI_File_write_shared(buffer: Kept, count: c_int, datatype: Kept, status: Kept);
+    iread_shared = PMPI_File_iread_shared(buffer: Kept, count: c_int, datatype: Kept, request: Kept);
+    iwrite_shared = PMPI_File_iwrite_shared(buffer: Kept, count: c_int, datatype: Kept, request: Kept);
+    read_ordered = PMPI_File_read_ordered(buffer: Kept, count: c_int, datatype: Kept, status: Kept);
+    write_ordered = PMPI_File_write_ordered(buffer: Kept, count: c_int, datatype: Kept, status: Kept);
+    read_ordered_begin = PMPI_File_read_ordered_begin(buffer: Kept, count: c_int, datatype: Kept);
+    read_ordered_end = PMPI_File_read_ordered_end(buffer: Kept, status: Kept);
+    write_ordered_begin = PMPI_File_write_ordered_begin(buffer: Kept, count: c_int, datatype: Kept);
+    write_ordered_end = PMPI_File_write_ordered_end(buffer: Kept, status: Kept);
+    seek_shared = PMPI_File_seek_shared(offset: i64, whence: c_int);
+    get_position_shared = PMPI_File_get_position_shared(offset: Kept);
+    set_view = PMPI_File_set_view(offset: i64, unit: Kept, datatype: Kept, representation: Kept, info: Kept);
+}
+
 /// The function that stands in for a name.
 pub fn replacement(name: &[u8]) -> Option<usize> {
     let address = match name.strip_prefix(b"P").unwrap_or(name) {
         b"MPI_File_open" => file_open as *const (),
         b"MPI_File_close" => file_close as *const (),
         b"MPI_File_delete" => file_delete as *const (),
+        b"MPI_File_read_shared" => read_shared as *const (),
+        b"MPI_File_write_shared" => write_shared as *const (),
+        b"MPI_File_iread_shared" => iread_shared as *const (),
+        b"MPI_File_iwrite_shared" => iwrite_shared as *const (),
+        b"MPI_File_read_ordered" => read_ordered as *const (),
+        b"MPI_File_write_ordered" => write_ordered as *const (),
+        b"MPI_File_read_ordered_begin" => read_ordered_begin as *const (),
+        b"MPI_File_read_ordered_end" => read_ordered_end as *const (),
+        b"MPI_File_write_ordered_begin" => write_ordered_begin as *const (),
+        b"MPI_File_write_ordered_end" => write_ordered_end as *const (),
+        b"MPI_File_seek_shared" => seek_shared as *const (),
+        b"MPI_File_get_position_shared" => get_position_shared as *const (),
+        b"MPI_File_set_view" => set_view as *const (),
         _ => return None,
     };
     Some(address as usize)
