@@ -241,21 +241,50 @@ struct Prepared {
     error: Option<io::Error>,
 }
 
+/// How a follower comes to a call.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Met {
+    /// By itself: the leader does the same at some time.
+    Not,
+    /// Together with the leader, which names the same file.
+    Same,
+    /// Together, but under another name: one made up by chance. What it names is this process's own.
+    Other,
+}
+
+impl Met {
+    fn is_meeting(self) -> bool {
+        self != Met::Not
+    }
+}
+
+/// Waits until all replicas of this rank are at this call.
+fn gather(what: &'static str, path: &[u8]) -> Met {
+    let leader = runtime::get().ring.members().lowest();
+    let all = share::exchange(kind::MEET, what, path.to_vec());
+    let same = all.iter().any(|(replica, other)| Some(*replica) == leader && other == path);
+    if same {
+        Met::Same
+    } else {
+        Met::Other
+    }
+}
+
 /// A call that changes a name or is about to change a file. `real` is the call itself; followers `prepare` while the
 /// leader waits and then `follow` (told whether this was a meeting), but only if the leader's call has not failed.
 fn meet<T: Returned>(
     what: &'static str,
-    dir: c_int,
+    (dir, path): (c_int, &[u8]),
     prepare: impl FnOnce() -> Prepared,
     real: impl FnOnce() -> T,
-    follow: impl FnOnce(Prepared, bool) -> T,
+    follow: impl FnOnce(Prepared, Met) -> T,
 ) -> T {
     let leads = leads();
     if !here() {
-        return if leads { real() } else { follow(prepare(), false) };
+        return if leads { real() } else { follow(prepare(), Met::Not) };
     }
     let prepared = if leads { Prepared::default() } else { prepare() };
-    share::exchange(kind::MEET, what, Vec::new());
+    let met = gather(what, path);
     if leads {
         let result = real();
         tell(what, result);
@@ -263,7 +292,7 @@ fn meet<T: Returned>(
     }
     let reason = heard(what);
     if reason == 0 {
-        return follow(prepared, true);
+        return follow(prepared, met);
     }
     if let Some(copy) = prepared.copied {
         // SAFETY: a name of our own.
@@ -286,9 +315,18 @@ fn heard(what: &'static str) -> c_int {
 
 /// A call that only the leader makes: folders and links are the same for everybody. Without a meeting `alone` is what
 /// a follower does.
-fn leader_only<T: Returned>(what: &'static str, done: T, real: impl FnOnce() -> T, alone: impl FnOnce() -> T) -> T {
-    let follow = |_, met| if met { done } else { alone() };
-    meet(what, libc::AT_FDCWD, Prepared::default, real, follow)
+fn leader_only<T: Returned>(
+    what: &'static str,
+    path: &[u8],
+    done: T,
+    real: impl Fn() -> T,
+    alone: impl FnOnce() -> T,
+) -> T {
+    meet(what, (libc::AT_FDCWD, path), Prepared::default, &real, |_, met| match met {
+        Met::Not => alone(),
+        Met::Same => done,
+        Met::Other => real(),
+    })
 }
 
 /// What the application passed as a path; `None` for null.

@@ -1,12 +1,12 @@
 //! MPI-IO: a follower's MPI_File_open gets the private copy's name; what is below it, OMPIO or ROMIO, does not notice.
 //! Fortran's and Python's calls come here too (`PMPI_File_open`).
 
-use super::{c_text, heard, here, kind, leads, meet, runtime, tell, text, verify, Prepared, Returned, Target};
+use super::{c_text, gather, heard, here, leads, meet, runtime, tell, text, verify, Met, Prepared, Returned, Target};
 use crate::files::overlay::{self, Intent};
 use crate::mca::guard::guard;
 use crate::mca::host::{Communicator, ERROR, SUCCESS};
+use crate::mca::identity;
 use crate::mca::runtime::count;
-use crate::mca::{identity, share};
 use ompi_headers as mpi;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 
@@ -109,7 +109,7 @@ fn open_any(comm: Comm, given: &[u8], mode: c_int, place: *mut File, open: &dyn 
     }
     let met = here();
     if met {
-        share::exchange(kind::MEET, "MPI_File_open", Vec::new());
+        gather("MPI_File_open", path);
     }
     let result = if leads {
         let result = Code(open(&name, mode));
@@ -175,13 +175,13 @@ unsafe extern "C" fn file_delete(name: *const c_char, info: Info) -> c_int {
             return real().0;
         }
         let target = Target::new(libc::AT_FDCWD, path, false);
-        meet("MPI_File_delete", libc::AT_FDCWD, Prepared::default, real, |_, met| {
+        meet("MPI_File_delete", (libc::AT_FDCWD, path), Prepared::default, real, |_, met| {
             if let Some(copy) = target.copied() {
                 // SAFETY: a path.
                 unsafe { libc::unlink(copy.as_ptr()) };
                 target.forget();
             }
-            if !met {
+            if met == Met::Not {
                 target.set_gone(true);
             }
             Code(SUCCESS)

@@ -2,7 +2,7 @@
 //! pipes are the leader's alone.
 
 use super::{
-    c_text, errno, leader_only, lock, meet, mode_at, set_errno, state, text, Prepared, Returned, Target, MADE,
+    c_text, errno, leader_only, lock, meet, mode_at, set_errno, state, text, Met, Prepared, Returned, Target, MADE,
 };
 use crate::files::overlay::{self, Intent};
 use crate::mca::guard::guard;
@@ -30,7 +30,8 @@ unsafe fn remove_any(what: &'static str, dir: c_int, path: *const c_char, flags:
             return remove_folder(what, dir, path, &real);
         }
         let target = Target::new(dir, path, false);
-        meet(what, dir, Prepared::default, real, |_, met| {
+        meet(what, (dir, path), Prepared::default, real, |_, met| {
+            let met = met.is_meeting();
             if !met && target.is_gone() && target.copied().is_none() {
                 return c_int::failed(libc::ENOENT);
             }
@@ -64,7 +65,7 @@ fn remove_folder(what: &'static str, dir: c_int, path: &[u8], real: &dyn Fn() ->
         set_errno(reason);
         result
     };
-    meet(what, dir, empty, remove, |_, _| 0)
+    meet(what, (dir, path), empty, remove, |_, met| if met == Met::Other { real() } else { 0 })
 }
 
 /// Removes the followers' folders where there is nothing else: what is still in them is about to be removed by them, as
@@ -124,7 +125,8 @@ unsafe fn rename_any(
             return real();
         }
         let (old, new) = (Target::new(dir, path, false), Target::new(new_dir, new_path, false));
-        meet(what, dir, Prepared::default, real, |_, met| {
+        meet(what, (dir, path), Prepared::default, real, |_, met| {
+            let met = met.is_meeting();
             if !met && old.copied().is_none() {
                 if !old.is_regular() || old.is_gone() {
                     return 0; // a folder, or what the leader has renamed already
@@ -239,7 +241,8 @@ unsafe fn link_any(
         let by_descriptor = path.is_empty() || overlay::is_system(path);
         let old = Target::new(dir, path, flags & libc::AT_SYMLINK_FOLLOW != 0 && !by_descriptor);
         let new = Target::new(new_dir, new_path, false);
-        meet(what, dir, Prepared::default, real, |_, met| {
+        meet(what, (dir, path), Prepared::default, real, |_, met| {
+            let met = met.is_meeting();
             let Some(name) = new.copy.as_deref() else { return 0 };
             if !met && !by_descriptor && old.copied().is_none() {
                 if let Err(error) = old.duplicate() {
@@ -293,11 +296,11 @@ unsafe extern "C" fn truncate(path: *const c_char, length: libc::off_t) -> c_int
         }
         meet(
             "truncate",
-            HERE,
+            (HERE, given),
             || target.prepare(WRITE),
             real,
             |prepared, met| {
-                match target.ensure(prepared, WRITE, met) {
+                match target.ensure(prepared, WRITE, met.is_meeting()) {
                     // SAFETY: a path.
                     Ok(copy) => unsafe { libc::truncate(copy.as_ptr(), length) },
                     Err(error) => target.refuse(&error),
@@ -315,10 +318,10 @@ macro_rules! leaders {
                 // SAFETY: as above.
                 let real = || unsafe { libc::$name($($argument),*) };
                 // SAFETY: as above.
-                if unsafe { text($path) }.is_none_or(overlay::is_system) {
+                let Some(given) = (unsafe { text($path) }).filter(|path| !overlay::is_system(path)) else {
                     return real();
-                }
-                leader_only($what, 0, real, || 0)
+                };
+                leader_only($what, given, 0, real, || 0)
             })
         })*
     };
@@ -352,7 +355,7 @@ unsafe fn make_folder(what: &'static str, dir: c_int, path: *const c_char, mode:
         if overlay::is_system(given) {
             return real();
         }
-        leader_only(what, 0, real, || {
+        leader_only(what, given, 0, real, || {
             // The leader makes it; what follows here may need it.
             let until = Instant::now() + Duration::from_secs(10);
             while mode_at(dir, &c_text(given), 0).is_none() && errno() == libc::ENOENT && Instant::now() < until {

@@ -1,6 +1,6 @@
 //! Calls that open a file, or make one under a name of their own.
 
-use super::{c_text, here, kind, leads, meet, runtime, set_errno, text, verify, Prepared, Returned, Target};
+use super::{c_text, gather, here, kind, leads, meet, runtime, set_errno, text, verify, Prepared, Returned, Target};
 use crate::files::overlay::{self, Intent};
 use crate::mca::guard::guard;
 use crate::mca::runtime::count;
@@ -41,10 +41,11 @@ fn open_any<T: Returned>(
     }
     let result = meet(
         what,
-        dir,
+        (dir, path),
         || target.prepare(intent),
         || call(&given, false),
         |prepared, met| {
+            let met = met.is_meeting();
             // Without a meeting the leader's file may be there already, and says nothing.
             if !met && intent.exclusive && target.copied().is_some() {
                 return T::failed(libc::EEXIST);
@@ -243,7 +244,7 @@ unsafe fn make_temporary(what: &'static str, template: *mut c_char, suffix: c_in
             }
         };
         if here() {
-            share::exchange(kind::MEET, what, Vec::new());
+            gather(what, &given);
             let mut made = -1;
             let name = shared_name(what, || {
                 made = make(template);
@@ -315,7 +316,7 @@ unsafe fn fill_template(
         let Some(given) = (unsafe { text(template) }).map(<[u8]>::len).filter(|_| here()) else {
             return fill(template);
         };
-        share::exchange(kind::MEET, what, Vec::new());
+        gather(what, b"");
         let name = shared_name(what, || {
             let filled = fill(template);
             match filled.failure() {
