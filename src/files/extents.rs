@@ -26,6 +26,14 @@ impl Extents {
         self.ranges.insert(start, end);
     }
 
+    /// Leaves out what is at `end` and behind.
+    pub fn cut(&mut self, end: u64) {
+        self.ranges.retain(|start, last| {
+            *last = end.min(*last);
+            *start < end
+        });
+    }
+
     /// All ranges of another one too.
     pub fn join(&mut self, other: &Extents) {
         for (start, end) in other.iter() {
@@ -120,7 +128,7 @@ mod tests {
     proptest! {
         /// Against the plainest thing that can be right: a set of bytes.
         #[test]
-        fn as_a_set(ranges in prop::collection::vec((0_u64..60, 0_u64..60), 0..20), block in 1_u64..9) {
+        fn as_a_set(ranges in prop::collection::vec((0_u64..60, 0_u64..60), 0..20), block in 1_u64..9, end in 0_u64..70) {
             let extents = of(&ranges);
             let set: std::collections::BTreeSet<u64> = ranges.iter().flat_map(|(start, end)| *start..*end).collect();
             let mine: Vec<u64> = extents.iter().flat_map(|(start, end)| start..end).collect();
@@ -132,7 +140,11 @@ mod tests {
             let blocks: Vec<u64> = extents.blocks(block).flat_map(|(start, end)| start..end).collect();
             prop_assert_eq!(blocks, mine);
             prop_assert!(extents.blocks(block).all(|(start, end)| start < end && start / block == (end - 1) / block));
-            prop_assert_eq!(Extents::from_bytes(&extents.to_bytes()), Some(extents));
+            prop_assert_eq!(Extents::from_bytes(&extents.to_bytes()), Some(extents.clone()));
+            let mut cut = extents;
+            cut.cut(end);
+            let left: Vec<u64> = cut.iter().flat_map(|(start, end)| start..end).collect();
+            prop_assert_eq!(left, set.range(..end).copied().collect::<Vec<_>>());
         }
     }
 }

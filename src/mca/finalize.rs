@@ -133,6 +133,7 @@ fn record() -> ProcessReport {
     record.suspected = lock(&counters.suspected).iter().map(|(native, count)| (*native, *count)).collect();
     let (output, wrote_wrong, differences) = stdio::findings();
     record.output = output;
+    record.files = files::counts();
     for (native, count) in wrote_wrong {
         *record.suspected.entry(native).or_default() += count;
     }

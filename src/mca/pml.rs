@@ -80,10 +80,10 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
                 unsafe { outcome::interpose() };
                 got::replace(&move |name| {
                     clock::replacement(name, clocks)
+                        .or_else(|| files::replacement(name, who_writes)) // knows more of MPI_File_open than `identity`
                         .or_else(|| identity::replacement(name))
                         .or_else(|| outcome::replacement(name))
                         .or_else(|| stdio::replacement(name))
-                        .or_else(|| files::replacement(name, who_writes))
                 });
             }
         }

@@ -24,6 +24,7 @@ use super::runtime::{self, lock};
 use super::vars::Files;
 use super::{finalize, share};
 use crate::files::overlay::{self, Overlay};
+use crate::report::FileCounts;
 use std::collections::HashSet;
 use std::ffi::{c_char, c_int, CStr, CString, OsStr};
 use std::io;
@@ -55,8 +56,6 @@ pub struct Counters {
     pub mismatched: AtomicU64,
     /// Wrong ranges that were rewritten.
     pub corrected: AtomicU64,
-    /// Wrong ranges that could not be.
-    pub uncorrectable: AtomicU64,
 }
 
 struct State {
@@ -149,6 +148,18 @@ pub fn replacement(name: &[u8], files: Files) -> Option<usize> {
         .or_else(|| look::replacement(name))
         .or_else(|| mpi_io::replacement(name))
         .or_else(|| if files == Files::Verify { verify::replacement(name) } else { None })
+}
+
+/// What is reported of files.
+pub fn counts() -> FileCounts {
+    let counters = &runtime::get().files;
+    let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    FileCounts {
+        opened: get(&counters.opened),
+        verified_bytes: get(&counters.verified_bytes),
+        mismatched: get(&counters.mismatched),
+        corrected: get(&counters.corrected),
+    }
 }
 
 /// MPI_Finalize has begun, and values can still be shared: what is open is compared as far as it is written.

@@ -10,7 +10,8 @@ use crate::mca::runtime::count;
 use ompi_headers as mpi;
 use std::ffi::{c_char, c_int, c_void, CStr, CString};
 
-type Comm = *mut Communicator;
+/// A communicator, as MPI's calls take it.
+pub type Comm = *mut Communicator;
 type Info = *mut mpi::ompi_info_t;
 /// An open file of MPI's.
 pub type File = *mut c_void;
@@ -26,6 +27,7 @@ extern "C" {
 // mpi.h; the same in all of Open MPI's series.
 const CREATE: c_int = 1;
 const RDONLY: c_int = 2;
+/// MPI_MODE_DELETE_ON_CLOSE.
 pub const DELETE_ON_CLOSE: c_int = 16;
 const EXCL: c_int = 64;
 
