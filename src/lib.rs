@@ -1,12 +1,13 @@
 //! redmpi: replication with voting for unmodified MPI programs, inside Open MPI.
 //!
 //! The crate has a pure core, which knows nothing of Open MPI and is tested without it (`protocol`, `digest`,
-//! `replication`, `determinism`, `inject`, `report`, `stdio`), and a shell, `mca`, which is where Open MPI calls us and
+//! `replication`, `determinism`, `files`, `inject`, `report`, `stdio`), and a shell, `mca`, which is where Open MPI calls us and
 //! where all `unsafe` code lives. `docs/architecture.md` has the picture.
 #![deny(unsafe_code)]
 
 pub mod determinism;
 pub mod digest;
+pub mod files;
 pub mod inject;
 mod mca;
 pub mod protocol;

@@ -6,7 +6,7 @@
 
 use super::guard::guard;
 use super::runtime::{self, lock};
-use super::{channel, host, output, request, share, stdio, watch};
+use super::{channel, files, host, output, request, share, stdio, watch};
 use crate::report::{self, CollectiveCounts, JobInfo, MessageCounts, ProcessReport, Report};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -39,7 +39,12 @@ extern "C" {
 
 /// Arranges for the end, at MPI_Init.
 pub fn arrange() -> Result<(), c_int> {
-    let _ = AT_EXIT.set(|| guard("exit", (), stdio::at_exit));
+    let _ = AT_EXIT.set(|| {
+        guard("exit", (), || {
+            files::clean();
+            stdio::at_exit();
+        });
+    });
     // SAFETY: a function that lives as long as the process.
     unsafe { on_exit(remember_status, std::ptr::null_mut()) };
     // SAFETY: attributes work by the time of MPI_COMM_WORLD's pml_add_comm; the callback is ours.
@@ -60,6 +65,7 @@ extern "C" fn remember_status(status: c_int, _: *mut c_void) {
 
 unsafe extern "C" fn at_finalize() -> c_int {
     guard("MPI_Finalize", host::ERROR, || {
+        files::finalize();
         BEGUN.store(true, Ordering::Relaxed);
         share::stop();
         watch::stop();
@@ -127,6 +133,7 @@ fn record() -> ProcessReport {
     record.suspected = lock(&counters.suspected).iter().map(|(native, count)| (*native, *count)).collect();
     let (output, wrote_wrong, differences) = stdio::findings();
     record.output = output;
+    record.files = files::counts();
     for (native, count) in wrote_wrong {
         *record.suspected.entry(native).or_default() += count;
     }

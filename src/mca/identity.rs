@@ -21,6 +21,7 @@ pub enum Scope {
     Names,
     /// Open MPI's, which makes a window.
     Window,
+    Host,
 }
 
 thread_local! {
@@ -31,6 +32,12 @@ thread_local! {
 #[inline]
 pub fn private() -> bool {
     SCOPE.get() != Scope::Application
+}
+
+/// Whether this thread's messages are not even exchanged.
+#[inline]
+pub fn left_alone() -> bool {
+    SCOPE.get() == Scope::Host
 }
 
 /// Whether a communicator that is made now belongs to a window.
@@ -83,6 +90,15 @@ unsafe extern "C" fn file_open(
 ) -> c_int {
     // SAFETY: as above.
     within(Scope::Names, || unsafe { PMPI_File_open(comm, name, mode, info, made) })
+}
+
+/// A call inside which this thread's messages are the host's alone: they stay inside the sphere, and no sphere waits for
+/// another one in them. All processes that such a message goes to or comes from have to be in such a call.
+pub fn alone<T>(call: impl FnOnce() -> T) -> T {
+    let outer = SCOPE.replace(Scope::Host);
+    let result = call();
+    SCOPE.set(outer);
+    result
 }
 
 /// The function that stands in for a name.

@@ -10,6 +10,7 @@ pub mod communicator;
 pub mod component;
 pub mod descriptors;
 pub mod dynamic;
+pub mod files;
 pub mod finalize;
 pub mod got;
 pub mod guard;

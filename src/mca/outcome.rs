@@ -13,7 +13,7 @@ use super::guard::guard;
 use super::host::{self, Communicator, Request, Status, ERROR, SUCCESS};
 use super::request::is_complete;
 use super::runtime::{self, lock};
-use super::{channel, collective, pml, receive, request, share};
+use super::{channel, collective, identity, pml, receive, request, share};
 use crate::determinism::decisions::{Decision, Key, Say, AHEAD, HEED};
 use crate::wire::{Body, Control};
 use ompi_headers as mpi;
@@ -269,7 +269,7 @@ fn finish_comparisons(count: usize, requests: *mut *mut Request) {
 
 /// Who decides about these requests: the shadow and the first active request. `None`: nothing to decide.
 fn decider(count: usize, requests: *mut *mut Request) -> Option<(Arc<Shadow>, *mut Request, usize)> {
-    if !share::open() || collective::inside() || count == 0 {
+    if !share::open() || collective::inside() || identity::left_alone() || count == 0 {
         return None;
     }
     // SAFETY: Open MPI passes `count` requests.

@@ -980,7 +980,10 @@ fn correction(shadow: &Arc<Shadow>, key: Key, replica: u8, bytes: Vec<u8>) {
 #[inline]
 pub fn protected(comm: *mut Communicator, tag: c_int) -> Option<Arc<Shadow>> {
     let runtime = runtime::get();
-    if !runtime.verifies() || (tag < mpi::MPI_ANY_TAG && runtime.config.collectives != Collectives::PointToPoint) {
+    if !runtime.verifies()
+        || (tag < mpi::MPI_ANY_TAG && runtime.config.collectives != Collectives::PointToPoint)
+        || identity::left_alone()
+    {
         return None;
     }
     communicator::shadow(comm)

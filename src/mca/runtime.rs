@@ -1,6 +1,7 @@
 //! What a process knows of the replicated job: its place, the rank map, the configuration, the counters.
 
 use super::communicator::Registry;
+use super::files;
 use super::vars::{self, Config};
 use crate::inject::{self, Injector};
 use crate::protocol::ring::{ReplicaSet, Ring};
@@ -38,6 +39,8 @@ pub struct Runtime {
     pub injector: Mutex<Option<Injector>>,
     /// What was counted.
     pub counters: Counters,
+    /// What was counted of files.
+    pub files: files::Counters,
     /// When the process started, for the events' times.
     started: Instant,
 }
@@ -112,6 +115,7 @@ pub fn start(native: u32, native_size: u32, threads: bool) -> Result<bool, Strin
         registry: Mutex::default(),
         injector: Mutex::new(injector),
         counters: Counters::default(),
+        files: files::Counters::default(),
         started: Instant::now(),
     };
     if RUNTIME.set(runtime).is_err() {

@@ -69,6 +69,17 @@ pub enum Clocks {
     All,
 }
 
+/// Who writes a program's files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Files {
+    /// The leader; the others write private copies.
+    Leader,
+    /// As the leader alone, and what the replicas have written is compared when a file is closed.
+    Verify,
+    /// Every replica.
+    All,
+}
+
 /// How collective operations are verified.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Collectives {
@@ -144,6 +155,8 @@ pub struct Config {
     pub clocks: Clocks,
     /// How long a process waits for another one before it ends the job; zero: for ever.
     pub patience: Duration,
+    /// Who writes files.
+    pub files: Files,
     /// How collective operations are verified.
     pub collectives: Collectives,
     /// What is done about one-sided communication.
@@ -182,6 +195,7 @@ struct Storage {
     exit_on_detection: Cell<bool>,
     same_clock: Cell<c_int>,
     patience: Cell<u64>,
+    files: Cell<c_int>,
     verbose: Cell<c_int>,
     inject_rate: Cell<u64>,
     inject_seed: Cell<u64>,
@@ -206,6 +220,7 @@ static STORAGE: Storage = Storage {
     exit_on_detection: Cell::new(true),
     same_clock: Cell::new(2),
     patience: Cell::new(600),
+    files: Cell::new(0),
     verbose: Cell::new(0),
     inject_rate: Cell::new(0),
     inject_seed: Cell::new(1),
@@ -236,6 +251,7 @@ struct Variable {
 const PROTOCOLS: &[&CStr] = &[c"msgplushash", c"alltoall"];
 const DIGESTS: &[&CStr] = &[c"crc32c", c"xxh3", c"sha1", c"memcmp"];
 const CLOCKS: &[&CStr] = &[c"none", c"mpi", c"all"];
+const FILES: &[&CStr] = &[c"leader", c"verify", c"all"];
 const VERIFIED: &[&CStr] = &[c"result", c"input", c"both", c"p2p", c"none"];
 const WINDOWS: &[&CStr] = &[c"verify", c"warn", c"abort"];
 const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
@@ -291,6 +307,14 @@ static VARIABLES: &[Variable] = &[
         level: 4,
         description: c"Milliseconds that what the leader writes waits at most for the other replicas before it is shown; what \
             they write later is compared nevertheless",
+    },
+    Variable {
+        name: c"files",
+        kind: Kind::Choice(&STORAGE.files, FILES),
+        level: 2,
+        description: c"Who writes the files that the application writes: leader (replica 0; the others write private copies, \
+            which go at the end), verify (the same, and what the replicas have written is compared when a file is closed, and \
+            corrected with three replicas or more) or all (every replica writes every file)",
     },
     Variable {
         name: c"report",
@@ -636,6 +660,11 @@ pub fn config(native_size: u32) -> Result<Config, String> {
             _ => Clocks::All,
         },
         patience: Duration::from_secs(read(&STORAGE.patience)),
+        files: match read(&STORAGE.files) {
+            0 => Files::Leader,
+            1 => Files::Verify,
+            _ => Files::All,
+        },
         collectives: match read(&STORAGE.verify) {
             0 => Collectives::Result,
             1 => Collectives::Input,

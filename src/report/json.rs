@@ -150,12 +150,13 @@ mod tests {
         // serde_json sorts the keys of a `Value`.
         assert_eq!(
             keys(&value),
-            "collectives degree digest events events_omitted injected messages native_size open_mpi output processes \
+            "collectives degree digest events events_omitted files injected messages native_size open_mpi output processes \
              protocol redmpi verdict virtual_size"
         );
         assert_eq!(keys(&value["messages"]), "corrected mismatched sent uncorrectable verified");
         assert_eq!(keys(&value["collectives"]), "called corrected mismatched uncorrectable verified");
         assert_eq!(keys(&value["output"]), "bytes corrected mismatched");
+        assert_eq!(keys(&value["files"]), "corrected mismatched opened verified_bytes");
         assert_eq!(keys(&value["processes"][0]), "corrected host injected native pid replica sent suspected virtual");
         assert_eq!(keys(&value["events"][0]), "bytes communicator kind native peer tag time_s");
         assert_eq!(value["verdict"], "clean");

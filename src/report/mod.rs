@@ -80,6 +80,33 @@ impl OutputCounts {
     }
 }
 
+/// Counters of files that the application writes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCounts {
+    /// Files that were opened for writing, each once for all replicas of the rank.
+    pub opened: u64,
+    /// Bytes written that were compared between replicas.
+    pub verified_bytes: u64,
+    /// Wrong ranges of bytes.
+    pub mismatched: u64,
+    /// Of these, those in which all replicas' copies, and the file itself, were put right.
+    pub corrected: u64,
+}
+
+impl FileCounts {
+    fn add(&mut self, other: &FileCounts) {
+        self.opened = self.opened.saturating_add(other.opened);
+        self.verified_bytes = self.verified_bytes.saturating_add(other.verified_bytes);
+        self.mismatched = self.mismatched.saturating_add(other.mismatched);
+        self.corrected = self.corrected.saturating_add(other.corrected);
+    }
+
+    /// Wrong ranges that may be in a file.
+    pub fn uncorrectable(&self) -> u64 {
+        self.mismatched.saturating_sub(self.corrected)
+    }
+}
+
 impl MessageCounts {
     fn add(&mut self, other: &MessageCounts) {
         self.sent = self.sent.saturating_add(other.sent);
@@ -114,6 +141,8 @@ pub enum EventKind {
     Detected,
     /// Replicas of a rank have written different lines; the communicator's field names stream and line.
     Output,
+    /// Replicas of a rank have written different bytes to a file; the communicator's field names file and offset.
+    File,
     /// A vote without a majority, or a part of redmpi that had to give up.
     Failed,
     /// Anything else worth knowing.
@@ -191,6 +220,9 @@ pub struct ProcessReport {
     /// Its rank's output, as far as it was compared here.
     #[serde(default)]
     pub output: OutputCounts,
+    /// Files that it leads in writing.
+    #[serde(default)]
+    pub files: FileCounts,
     /// Faults that the injector put into its memory.
     pub injected: u64,
     /// Wrong messages and results by the native rank that sent them.
@@ -318,6 +350,9 @@ pub struct Report {
     /// Standard output and error of all virtual ranks.
     #[serde(default)]
     pub output: OutputCounts,
+    /// Files written by all virtual ranks.
+    #[serde(default)]
+    pub files: FileCounts,
     /// Faults injected.
     pub injected: u64,
     /// The verdict.
@@ -331,15 +366,16 @@ pub struct Report {
 }
 
 impl Report {
-    /// Wrong messages, results and lines together.
+    /// Wrong messages, results, lines and ranges of files together.
     pub fn mismatched(&self) -> u64 {
-        self.messages.mismatched.saturating_add(self.collectives.mismatched).saturating_add(self.output.mismatched)
+        let received = self.messages.mismatched.saturating_add(self.collectives.mismatched);
+        received.saturating_add(self.output.mismatched).saturating_add(self.files.mismatched)
     }
 
-    /// Wrong messages, results and lines that could not be put right.
+    /// Wrong messages, results, lines and ranges of files that could not be put right.
     pub fn uncorrectable(&self) -> u64 {
         let received = self.messages.uncorrectable.saturating_add(self.collectives.uncorrectable);
-        received.saturating_add(self.output.uncorrectable())
+        received.saturating_add(self.output.uncorrectable()).saturating_add(self.files.uncorrectable())
     }
 }
 
@@ -361,6 +397,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
     let mut messages = MessageCounts::default();
     let mut collectives = CollectiveCounts::default();
     let mut output = OutputCounts::default();
+    let mut files = FileCounts::default();
     let mut injected = 0_u64;
     let mut failed = false;
     let mut events = Vec::new();
@@ -370,6 +407,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
         messages.add(&report.messages);
         collectives.add(&report.collectives);
         output.add(&report.output);
+        files.add(&report.files);
         injected = injected.saturating_add(report.injected);
         failed |= report.abstained || report.votes_failed > 0;
         for (&native, &count) in &report.suspected {
@@ -410,6 +448,7 @@ pub fn merge(reports: Vec<ProcessReport>, job: JobInfo<'_>) -> Report {
         messages,
         collectives,
         output,
+        files,
         injected,
         verdict: Verdict::Clean,
         processes,
@@ -500,6 +539,9 @@ pub(crate) mod tests {
         let lines = |corrected| OutputCounts { bytes: 9, mismatched: 2, corrected };
         assert_eq!(verdict_of(&map, |reports| reports[0].output = lines(2)), Verdict::Corrected);
         assert_eq!(verdict_of(&map, |reports| reports[0].output = lines(1)), Verdict::Detected);
+        let ranges = |corrected| FileCounts { opened: 3, verified_bytes: 9, mismatched: 2, corrected };
+        assert_eq!(verdict_of(&map, |reports| reports[1].files = ranges(2)), Verdict::Corrected);
+        assert_eq!(verdict_of(&map, |reports| reports[1].files = ranges(1)), Verdict::Detected);
         assert_eq!(verdict_of(&map, |reports| reports[5].votes_failed = 1), Verdict::Failed);
         assert_eq!(verdict_of(&map, |reports| reports[5].abstained = true), Verdict::Failed);
         assert_eq!(verdict_of(&map, |reports| reports[0].record(event(EventKind::Failed, 0, 1.0))), Verdict::Failed);

@@ -53,6 +53,16 @@ pub fn verdict_text(report: &Report, note: Option<&str>) -> String {
             grouped(output.corrected)
         );
     }
+    let files = &report.files;
+    if files.verified_bytes > 0 || files.mismatched > 0 {
+        let _ = write!(
+            first,
+            "; {} of files verified, {}{GROUP}wrong, {}{GROUP}corrected",
+            counted(files.verified_bytes, "byte"),
+            counted(files.mismatched, "range"),
+            grouped(files.corrected)
+        );
+    }
     if report.injected > 0 {
         let _ = write!(first, "; {} injected", counted(report.injected, "fault"));
     }
