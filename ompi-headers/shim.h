@@ -87,8 +87,9 @@ int redmpi_shim_exact(struct ompi_op_t *op, ompi_datatype_t *datatype);
 int redmpi_shim_is_no_op(const struct ompi_op_t *op);
 /* Tells the communicator's error handler; what the call is to return. Without one, MPI_COMM_WORLD's. */
 int redmpi_shim_comm_error(ompi_communicator_t *comm, int code, const char *text);
-/* Where a variable of Open MPI's of type string is stored; null where there is none. */
-char **redmpi_shim_text_variable(const char *framework, const char *component, const char *name);
+/* Where a variable of Open MPI's is stored; null where there is none. */
+void *redmpi_shim_variable(const char *framework, const char *component, const char *name);
+int redmpi_shim_thread_multiple(void);
 
 /* Communicators and groups. */
 int redmpi_shim_comm_rank(const ompi_communicator_t *comm);
