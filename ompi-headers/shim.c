@@ -288,6 +288,11 @@ ompi_datatype_t *redmpi_shim_byte(void)
     return &ompi_mpi_byte.dt;
 }
 
+int redmpi_shim_is_int(const ompi_datatype_t *datatype)
+{
+    return MPI_INT == datatype;
+}
+
 ompi_message_t *redmpi_shim_message_null(void)
 {
     return MPI_MESSAGE_NULL;

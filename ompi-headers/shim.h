@@ -67,6 +67,7 @@ ptrdiff_t redmpi_shim_extent(const ompi_datatype_t *datatype);
 void redmpi_shim_datatype_retain(ompi_datatype_t *datatype);
 void redmpi_shim_datatype_release(ompi_datatype_t *datatype);
 ompi_datatype_t *redmpi_shim_byte(void);
+int redmpi_shim_is_int(const ompi_datatype_t *datatype);
 
 /* MPI_MESSAGE_NULL. */
 ompi_message_t *redmpi_shim_message_null(void);
