@@ -288,6 +288,11 @@ ompi_datatype_t *redmpi_shim_byte(void)
     return &ompi_mpi_byte.dt;
 }
 
+int redmpi_shim_is_int(const ompi_datatype_t *datatype)
+{
+    return MPI_INT == datatype;
+}
+
 ompi_message_t *redmpi_shim_message_null(void)
 {
     return MPI_MESSAGE_NULL;
@@ -353,15 +358,20 @@ int redmpi_shim_comm_error(ompi_communicator_t *comm, int code, const char *text
     return ompi_errhandler_invoke(comm->error_handler, comm, (int) comm->errhandler_type, code, text);
 }
 
-char **redmpi_shim_text_variable(const char *framework, const char *component, const char *name)
+void *redmpi_shim_variable(const char *framework, const char *component, const char *name)
 {
-    char **storage = NULL;
+    void *storage = NULL;
     int index = mca_base_var_find("ompi", framework, component, name);
 
     if (index < 0 || OPAL_SUCCESS != mca_base_var_get_value(index, &storage, NULL, NULL)) {
         return NULL;
     }
     return storage;
+}
+
+int redmpi_shim_thread_multiple(void)
+{
+    return ompi_mpi_thread_multiple;
 }
 
 /* ---- communicators and groups ---- */

@@ -67,6 +67,7 @@ ptrdiff_t redmpi_shim_extent(const ompi_datatype_t *datatype);
 void redmpi_shim_datatype_retain(ompi_datatype_t *datatype);
 void redmpi_shim_datatype_release(ompi_datatype_t *datatype);
 ompi_datatype_t *redmpi_shim_byte(void);
+int redmpi_shim_is_int(const ompi_datatype_t *datatype);
 
 /* MPI_MESSAGE_NULL. */
 ompi_message_t *redmpi_shim_message_null(void);
@@ -87,8 +88,9 @@ int redmpi_shim_exact(struct ompi_op_t *op, ompi_datatype_t *datatype);
 int redmpi_shim_is_no_op(const struct ompi_op_t *op);
 /* Tells the communicator's error handler; what the call is to return. Without one, MPI_COMM_WORLD's. */
 int redmpi_shim_comm_error(ompi_communicator_t *comm, int code, const char *text);
-/* Where a variable of Open MPI's of type string is stored; null where there is none. */
-char **redmpi_shim_text_variable(const char *framework, const char *component, const char *name);
+/* Where a variable of Open MPI's is stored; null where there is none. */
+void *redmpi_shim_variable(const char *framework, const char *component, const char *name);
+int redmpi_shim_thread_multiple(void);
 
 /* Communicators and groups. */
 int redmpi_shim_comm_rank(const ompi_communicator_t *comm);

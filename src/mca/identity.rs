@@ -6,7 +6,7 @@
 //! exchanged and ordered like all others, and not compared. A communicator that comes into being inside the making of a
 //! window is the host's own for good: what is verified of one-sided communication is said in `windows`.
 
-use super::host::Communicator;
+use super::host::{Communicator, Datatype, Request};
 use super::{dynamic, windows};
 use ompi_headers as mpi;
 use std::cell::Cell;
@@ -26,6 +26,12 @@ pub enum Scope {
 
 thread_local! {
     static SCOPE: Cell<Scope> = const { Cell::new(Scope::Application) };
+    static ASKED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the application has called the non-blocking operation that is being started, and not Open MPI itself.
+pub fn asked() -> bool {
+    ASKED.get()
 }
 
 /// Whether this thread's messages are the host's own, and differ between spheres.
@@ -101,12 +107,58 @@ pub fn alone<T>(call: impl FnOnce() -> T) -> T {
     result
 }
 
+type P = *const c_void;
+type M = *mut c_void;
+type D = *mut Datatype;
+type Op = *mut mpi::ompi_op_t;
+type R = *mut *mut Request;
+
+extern "C" {
+    fn PMPI_Iallreduce(send: P, receive: M, n: c_int, of: D, op: Op, comm: Comm, request: R) -> c_int;
+    fn PMPI_Ireduce(send: P, receive: M, n: c_int, of: D, op: Op, root: c_int, comm: Comm, request: R) -> c_int;
+    fn PMPI_Ibcast(buffer: M, n: c_int, of: D, root: c_int, comm: Comm, request: R) -> c_int;
+}
+
+fn of_application(call: impl FnOnce() -> c_int) -> c_int {
+    let outer = ASKED.replace(true);
+    let result = call();
+    ASKED.set(outer);
+    result
+}
+
+unsafe extern "C" fn iallreduce(send: P, receive: M, n: c_int, of: D, op: Op, comm: Comm, request: R) -> c_int {
+    // SAFETY: Open MPI's own function, with what the application gave.
+    of_application(|| unsafe { PMPI_Iallreduce(send, receive, n, of, op, comm, request) })
+}
+
+unsafe extern "C" fn ireduce(
+    send: P,
+    receive: M,
+    n: c_int,
+    of: D,
+    op: Op,
+    root: c_int,
+    comm: Comm,
+    request: R,
+) -> c_int {
+    // SAFETY: as above.
+    of_application(|| unsafe { PMPI_Ireduce(send, receive, n, of, op, root, comm, request) })
+}
+
+unsafe extern "C" fn ibcast(buffer: M, n: c_int, of: D, root: c_int, comm: Comm, request: R) -> c_int {
+    // SAFETY: as above.
+    of_application(|| unsafe { PMPI_Ibcast(buffer, n, of, root, comm, request) })
+}
+
 /// The function that stands in for a name.
 pub fn replacement(name: &[u8]) -> Option<usize> {
     let name = name.strip_prefix(b"P").unwrap_or(name);
     match name {
         b"MPI_Intercomm_create" => Some(intercomm_create as *const () as usize),
         b"MPI_File_open" => Some(file_open as *const () as usize),
+        b"MPI_Iallreduce" => Some(iallreduce as *const () as usize),
+        b"MPI_Ireduce" => Some(ireduce as *const () as usize),
+        b"MPI_Ibcast" => Some(ibcast as *const () as usize),
         _ => windows::replacement(name).or_else(|| dynamic::replacement(name)),
     }
 }

@@ -23,7 +23,7 @@ use crate::inject::Place;
 use crate::report::{Event, EventKind};
 use ompi_headers as mpi;
 use rustc_hash::FxHashMap;
-use std::ffi::{c_char, c_int, c_void, CString};
+use std::ffi::{c_char, c_int, c_void, CStr, CString};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -44,6 +44,7 @@ extern "C" {
     fn PMPI_Win_allocate(size: isize, unit: I, info: Info, comm: Comm, base: M, made: *mut Win) -> I;
     fn PMPI_Win_allocate_shared(size: isize, unit: I, info: Info, comm: Comm, base: M, made: *mut Win) -> I;
     fn PMPI_Win_create_dynamic(info: Info, comm: Comm, made: *mut Win) -> I;
+    fn PMPI_Free_mem(base: M) -> I;
     fn PMPI_Comm_group(comm: Comm, group: *mut Group) -> I;
     fn PMPI_Comm_create(comm: Comm, group: Group, made: *mut Comm) -> I;
     fn PMPI_Comm_free(comm: *mut Comm) -> I;
@@ -154,10 +155,8 @@ fn prepare() {
 fn own_folder() {
     static FOLDER: OnceLock<Option<CString>> = OnceLock::new();
     let folder = FOLDER.get_or_init(|| {
-        // SAFETY: static texts; the storage of a variable of Open MPI's, null if there is none.
-        let storage = unsafe {
-            mpi::redmpi_shim_text_variable(c"osc".as_ptr(), c"rdma".as_ptr(), c"backing_directory".as_ptr())
-        };
+        prefer_messages();
+        let storage: *mut *mut c_char = variable(c"backing_directory").cast();
         if storage.is_null() {
             return None;
         }
@@ -166,7 +165,7 @@ fn own_folder() {
             if (*storage).is_null() {
                 return None;
             }
-            std::ffi::CStr::from_ptr(*storage).to_string_lossy().into_owned()
+            CStr::from_ptr(*storage).to_string_lossy().into_owned()
         };
         let job: String = std::env::var("PMIX_NAMESPACE")
             .unwrap_or_else(|_| String::from("0"))
@@ -190,6 +189,24 @@ fn own_folder() {
         static ARRANGED: AtomicBool = AtomicBool::new(false);
         if !ARRANGED.swap(true, Ordering::Relaxed) {
             *lock(&LEFT) = Some(folder.clone());
+        }
+    }
+}
+
+/// Where a variable of osc/rdma is stored; null if it was not loaded.
+fn variable(name: &CStr) -> *mut c_void {
+    // SAFETY: static texts.
+    unsafe { mpi::redmpi_shim_variable(c"osc".as_ptr(), c"rdma".as_ptr(), name.as_ptr()) }
+}
+
+/// osc/rdma of 4.1 over shared memory crashes in MPI_Compare_and_swap (without redmpi, too): it is for those whom
+/// osc/pt2pt refuses, programs with MPI_THREAD_MULTIPLE.
+fn prefer_messages() {
+    let priority: *mut std::ffi::c_uint = variable(c"priority").cast();
+    // SAFETY: reads a variable of Open MPI's; writes one of its own before it is read for the first window.
+    unsafe {
+        if cfg!(ompi4) && mpi::redmpi_shim_thread_multiple() == 0 && !priority.is_null() {
+            *priority = 0;
         }
     }
 }
@@ -345,6 +362,25 @@ unsafe extern "C" fn win_create_dynamic(info: Info, comm: Comm, made: *mut Win) 
     })
 }
 
+/// Memory that is given up: what was to be brought there is nobody's any more. A program should not do this before the
+/// epoch ends, but some do, and it must not be written to.
+unsafe extern "C" fn free_mem(base: M) -> I {
+    guard("MPI_Free_mem", ERROR, || {
+        let windows: Vec<Arc<Window>> = lock(&ALL).iter().flat_map(|all| all.values().cloned()).collect();
+        for window in windows {
+            lock(&window.state).brought.retain(|brought| {
+                let keep = brought.buffer.address != base;
+                if !keep {
+                    brought.buffer.release();
+                }
+                keep
+            });
+        }
+        // SAFETY: Open MPI's own function, with what the application gave.
+        unsafe { PMPI_Free_mem(base) }
+    })
+}
+
 /// The function that stands in for a name.
 pub fn replacement(name: &[u8]) -> Option<usize> {
     let address = match name {
@@ -352,6 +388,7 @@ pub fn replacement(name: &[u8]) -> Option<usize> {
         b"MPI_Win_allocate" => win_allocate as *const (),
         b"MPI_Win_allocate_shared" => win_allocate_shared as *const (),
         b"MPI_Win_create_dynamic" => win_create_dynamic as *const (),
+        b"MPI_Free_mem" => free_mem as *const (),
         _ => return None,
     };
     Some(address as usize)
