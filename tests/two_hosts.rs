@@ -7,7 +7,6 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
-#[allow(dead_code)]
 mod support;
 
 fn script() -> PathBuf {
