@@ -4,7 +4,6 @@
 //! Needs the components of the same profile (`cargo build --release`, then `cargo test --release --test integration`).
 //! `REDMPI_TEST_LARGE=1` adds the job of 192 processes, `REDMPI_TEST_BIG=1` the message of more than 2 GiB.
 
-#[allow(dead_code)] // other tests use other parts
 mod support;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -362,7 +361,8 @@ fn different_faults_in_different_places_are_corrected() {
 fn degree_two_detects() {
     for (protocol, digest) in choices() {
         let job = fresh(300, "vector", 2).degree(2).set("protocol", protocol).set("digest", digest);
-        let outcome = job.set("inject_rate", 4).set("inject_replicas", 1).run();
+        // What the followers say of the faults that reached them is wanted too.
+        let outcome = job.set("inject_rate", 4).set("inject_replicas", 1).set("stdio", "all").run();
         outcome.exits(65);
         is_detected(&outcome);
     }

@@ -1,7 +1,6 @@
 //! Standard output and error under redmpi: once, byte for byte what plain Open MPI shows, right though a replica was hit, and
 //! never lost. docs/stdio.md says how.
 
-#[allow(dead_code)] // other tests use other parts
 mod support;
 
 use std::collections::BTreeSet;

@@ -545,9 +545,19 @@ fn out(kind: Kind) {
     }
 }
 
-/// Before redmpi ends the job itself.
+/// Before the job is ended: by MPI_Abort, or by redmpi itself.
 pub fn before_abort() {
     out(Kind::Hurry);
+    // What other ranks have written may wait in their helpers for as long as the delay.
+    if lock(&HELPER).as_ref().is_some_and(|helper| helper.pid == std::process::id()) {
+        std::thread::sleep(others());
+    }
+}
+
+/// How long a process that is about to end the job lets other ranks' helpers show what they have.
+fn others() -> Duration {
+    let config = &runtime::get().config;
+    config.stdio_delay.min(if config.stdio == Stdio::Vote { Duration::from_secs(1) } else { Duration::ZERO })
 }
 
 /// When the process exits, after the application's exit handlers.
@@ -573,6 +583,7 @@ struct Crash {
     identities: [Option<(u64, u64, u64)>; 2],
     marker: [u8; marker::LENGTH],
     patience: c_int,
+    others: c_int,
     before: [libc::sigaction; FATAL.len()],
 }
 
@@ -588,6 +599,7 @@ fn catch_crashes(helper: &Helper) {
         identities: [None; 2],
         marker: marker::marker(&helper.secret, Kind::Hurry, u64::MAX >> 8),
         patience: (runtime::get().config.stdio_delay.as_millis() as c_int).saturating_add(1000),
+        others: others().as_millis() as c_int,
         // SAFETY: plain data; filled below.
         before: unsafe { std::mem::zeroed() },
     });
@@ -637,6 +649,8 @@ extern "C" fn crashed(signal: c_int, information: *mut libc::siginfo_t, _: *mut 
         if marked {
             let mut polls = [Poll::new(crash.control, true, false)];
             descriptors::wait(&mut polls, crash.patience);
+            // As in `before_abort`.
+            descriptors::wait(&mut [], crash.others);
         }
     }
     // SAFETY: the kernel's description of the signal. One that the processor raised comes again when we return; one that was
