@@ -4,7 +4,7 @@
 //! too. So units are the same in all replicas, however the bytes arrive. A unit is shown
 //! * as soon as more than half of the replicas have it at this place,
 //! * or, where all have spoken and there is no such majority, as the leader has it,
-//! * or as the leader has it when it has waited for the others for the *delay*, or has crashed.
+//! * or as the leader has it when it has waited for the others for the *delay*, fills half of its memory, or has crashed.
 //!
 //! What was shown is remembered until every replica was compared with it. A replica that differs stays in step: its
 //! next unit is expected where the others' next one is, and where it has written more or fewer lines, the next lines
@@ -13,7 +13,7 @@
 //!
 //! The beginning of a unit that more than half have is shown at once (a prompt); the leader's alone after the delay.
 //!
-//! Memory is bounded: text that waits for the others is dropped above [`KEEP`] (its digest stays), and a replica that is
+//! Memory is bounded: text that waits for the leader is dropped above [`KEEP`] (its digest stays), and a replica that is
 //! more than [`FAR`] units away from the others is not compared any more, which is counted.
 
 use std::collections::VecDeque;
@@ -363,7 +363,9 @@ impl Vote {
                 Candidate::Unit(unit) => {
                     // Where a process has crashed the job may be ended at any moment: no time to wait.
                     let crashed = self.replicas[leader].ending == Ending::Crashed;
-                    let late = crashed || now >= self.replicas[leader].units[unit].seen + self.delay;
+                    // Nor where there is no room: of the leader's text nothing may be dropped.
+                    let crowded = self.replicas[leader].text.len() - self.replicas[leader].begin > KEEP / 2;
+                    let late = crashed || crowded || now >= self.replicas[leader].units[unit].seen + self.delay;
                     (!waiting || late).then_some(leader)
                 }
                 Candidate::End if !waiting => {

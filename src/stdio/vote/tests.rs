@@ -235,7 +235,23 @@ fn memory_is_bounded_whoever_is_ahead() {
     }
     assert_eq!(bytes as u64, vote.bytes());
     assert!(vote.shown.is_empty() && vote.take_dissents().is_empty());
-    // The leader far ahead of a follower.
+    // The leader far ahead: all that it writes is shown, and compared when the other comes.
+    let mut vote = Vote::new(2, DELAY);
+    let (part, mut shown) = ([&line[..99], b"\n"].concat(), 0);
+    for _ in 0..2 * KEEP / part.len() {
+        vote.text(0, &part, 0);
+        vote.step(0);
+        shown += vote.take_output().len();
+        assert!(vote.replicas[0].text.len() <= KEEP);
+    }
+    vote.step(DELAY);
+    assert_eq!(shown + vote.take_output().len(), 2 * KEEP / part.len() * part.len());
+    for _ in 0..2 * KEEP / part.len() {
+        vote.text(1, &part, DELAY);
+    }
+    vote.step(DELAY);
+    assert!(vote.shown.is_empty() && vote.take_dissents().is_empty() && vote.lost() == 0);
+    // And more than that.
     let mut vote = Vote::new(2, DELAY);
     for number in 0..2 * FAR as u64 {
         vote.text(0, b"\n", number);
