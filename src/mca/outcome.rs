@@ -519,6 +519,8 @@ unsafe extern "C" fn wait_some(
         }
         let mut result = SUCCESS;
         let found = agree(&shadow, key(Call::WaitSome, first), "MPI_Waitsome", true, || {
+            host::progress();
+            finish_comparisons(count, requests);
             result = host();
             Some(some(outcount, indices))
         });
