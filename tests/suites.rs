@@ -36,8 +36,31 @@ fn degrees() -> &'static [u32] {
 // ---------------------------------------------------------------------------------------------------------------
 // mpi4py
 
-/// Tests that start other programs: an MPI error under redmpi.
-const DYNAMIC: [&str; 2] = ["spawn", "dynproc"];
+/// Modules that are left out.
+const MODULES: [(&str, &str); 3] = [
+    ("spawn", "starts other programs: an MPI error under redmpi"),
+    ("dynproc", "the same"),
+    ("test_io", "makes up names of temporary files from random numbers, and every replica writes them"),
+];
+
+/// Single tests that are left out.
+const TESTS: [(&str, &str); 2] = [
+    ("testSharedQuery", "sends the address of its own memory, which differs from process to process"),
+    ("testSendrecvReplace", "Open MPI sends packed bytes there, with the padding of long double"),
+];
+
+/// Runs mpi4py's runner without the tests named by the first argument.
+const RUNNER: &str = r#"
+import runpy, sys, unittest
+unwanted = sys.argv[1].split(',')
+del sys.argv[0:2]
+names = unittest.TestLoader.getTestCaseNames
+def wanted(self, case):
+    return [name for name in names(self, case) if name not in unwanted]
+unittest.TestLoader.getTestCaseNames = wanted
+sys.path.insert(0, sys.argv[0].rpartition('/')[0])
+runpy.run_path(sys.argv[0], run_name='__main__')
+"#;
 
 /// The tests' names, with what became of them, of one run in which every process tells on stderr. Lines of several
 /// processes may be mixed, so names are looked for by their shape: `testName (module.Class.testName)`.
@@ -64,8 +87,10 @@ fn mpi4py() {
         return;
     };
     let tests = source.join("test/runtests.py");
-    let mut arguments = vec![tests.to_str().unwrap().to_owned(), "--no-builddir".into(), "-v".into()];
-    for name in DYNAMIC {
+    let unwanted: Vec<&str> = TESTS.iter().map(|(name, _)| *name).collect();
+    let mut arguments = vec!["-c", RUNNER].into_iter().map(str::to_owned).collect::<Vec<_>>();
+    arguments.extend([unwanted.join(","), tests.to_str().unwrap().to_owned(), "--no-builddir".into(), "-v".into()]);
+    for (name, _) in MODULES {
         arguments.extend(["-e".to_owned(), name.to_owned()]);
     }
     // The system's Python: it is the one that python3-mpi4py belongs to.
@@ -78,7 +103,7 @@ fn mpi4py() {
     let plain = job.clone().without_redmpi().run();
     plain.exits(0);
     let (all, number) = (names(&plain), counts(&plain));
-    plain.need(number.len() == RANKS as usize && number[0] > 1000, "not all tests ran in the plain run");
+    plain.need(number.len() == RANKS as usize && number[0] > 1200, "not all tests ran in the plain run");
     for degree in [2, 3] {
         let outcome = job.clone().degree(degree).run();
         outcome.has_a_clean_report();
