@@ -18,7 +18,13 @@ fn other_forms_in_every_mode() {
 #[test]
 fn components_that_may_differ_are_left_out() {
     let job = Job::new("ring").ranks(2).degree(2);
-    job.clone().mca("coll_han_priority", 100).run().is_clean();
-    let named = job.mca("coll", "redmpi,han,tuned,libnbc,basic,self").without_report();
+    let opened = |job: Job| {
+        let outcome = job.mca("coll_han_priority", 100).mca("coll_base_verbose", 20).run();
+        outcome.exits(0);
+        outcome.stderr.contains("component han open function successful")
+    };
+    assert!(!opened(job.clone()), "han was opened");
+    assert!(opened(job.clone().mca("coll_redmpi_exclude", "none")), "han was left out though the list is empty");
+    let named = job.pml().mca("coll", "han,tuned,libnbc,basic,self").without_report();
     named.run().is_refused(&["han", "coll_redmpi_exclude"]);
 }
