@@ -48,15 +48,21 @@ fn take_out(framework: *mut mpi::mca_base_framework_t, keep_ours: bool) -> Resul
         return Ok(false);
     }
     let others: Vec<&str> = names.into_iter().filter(|name| *name != "redmpi").collect();
-    if !others.is_empty() && keep_ours {
-        return Ok(true); // the user has named the others; Open MPI has found them
+    if keep_ours {
+        if let Err(text) = without_unlike(given.as_deref(), &vars::left_out()) {
+            output::refuse(&text);
+        }
+        if !others.is_empty() {
+            return Ok(true); // the user has named the others; Open MPI has found them
+        }
     }
-    let rest = vars::c_string(&others.join(","));
+    let rest = if others.is_empty() && keep_ours { exclusion(&[], &vars::left_out()) } else { others.join(",") };
+    let none = rest.is_empty();
+    let rest = vars::c_string(&rest);
     // SAFETY: the selection is the storage of a string variable, which Open MPI frees: so it gets a malloc'ed string
     // or null. The old string stays allocated, as somebody may hold it (a few bytes, once).
     unsafe {
-        (*framework).framework_selection =
-            if others.is_empty() { std::ptr::null_mut() } else { libc::strdup(rest.as_ptr()) };
+        (*framework).framework_selection = if none { std::ptr::null_mut() } else { libc::strdup(rest.as_ptr()) };
     }
     // SAFETY: called while this framework registers its components, which is when Open MPI itself would do this.
     match unsafe { mpi::redmpi_shim_framework_load(framework) } {
@@ -105,8 +111,13 @@ pub extern "C" fn redmpi_pml_register() -> c_int {
                     coll.unwrap_or_default()
                 ));
             }
-            if included(coll.as_deref()).is_some_and(|names| !names.contains(&"redmpi")) {
-                std::env::set_var(name, format!("{},redmpi", coll.unwrap_or_default()));
+            match without_unlike(coll.as_deref(), &vars::left_out()) {
+                Err(text) => output::refuse(&text),
+                Ok(Some(selection)) => std::env::set_var(name, selection),
+                Ok(None) if included(coll.as_deref()).is_some_and(|names| !names.contains(&"redmpi")) => {
+                    std::env::set_var(name, format!("{},redmpi", coll.unwrap_or_default()));
+                }
+                Ok(None) => {}
             }
         }
         result
@@ -139,6 +150,42 @@ pub extern "C" fn redmpi_coll_register() -> c_int {
         }
         result
     })
+}
+
+/// A selection of everything but these.
+fn exclusion(given: &[&str], left_out: &[String]) -> String {
+    let mut names: Vec<&str> = given.to_vec();
+    names.extend(left_out.iter().map(String::as_str).filter(|name| !given.contains(name)));
+    if names.is_empty() {
+        String::new()
+    } else {
+        format!("^{}", names.join(","))
+    }
+}
+
+/// The user's selection of collective components less those that are left out; `None` where it may stay as it is.
+///
+/// # Errors
+/// The user names one of them.
+fn without_unlike(selection: Option<&str>, left_out: &[String]) -> Result<Option<String>, String> {
+    if left_out.is_empty() {
+        return Ok(None);
+    }
+    let Some(names) = included(selection) else {
+        let given = selection.unwrap_or_default().trim().trim_start_matches('^');
+        let given: Vec<&str> = given.split(',').map(str::trim).filter(|name| !name.is_empty()).collect();
+        return Ok(Some(exclusion(&given, left_out)));
+    };
+    match names.iter().find(|name| left_out.iter().any(|out| out == *name)) {
+        Some(name) => Err(format!(
+            "--mca coll {} asks for {name}, which coll_redmpi_exclude (or, with coll_redmpi_verify=p2p, coll_redmpi_bypass) \
+             leaves out: replicas might compute different results with it, or its messages could not be verified.\n  \
+             Leave {name} out of --mca coll, or out of that variable. Left out now: {}",
+            selection.unwrap_or_default(),
+            left_out.join(",")
+        )),
+        None => Ok(None),
+    }
 }
 
 /// One-sided components that do not work where MPI_COMM_WORLD is not all that mpirun started: ucx walks MPI_COMM_WORLD
@@ -245,6 +292,18 @@ mod tests {
         assert_eq!(included(None), None);
         assert!(excludes_us(Some("^sm,redmpi")));
         assert!(!excludes_us(Some("redmpi")));
+    }
+
+    #[test]
+    fn components_that_may_differ_are_left_out() {
+        let out = ["han".to_owned(), "sm".to_owned()];
+        assert_eq!(without_unlike(None, &out), Ok(Some("^han,sm".to_owned())));
+        assert_eq!(without_unlike(Some("^sync, sm"), &out), Ok(Some("^sync,sm,han".to_owned())));
+        assert_eq!(without_unlike(Some("redmpi,tuned"), &out), Ok(None));
+        assert_eq!(without_unlike(None, &[]), Ok(None));
+        let error = without_unlike(Some("redmpi,han"), &out).unwrap_err();
+        assert!(error.contains("asks for han,") && error.contains("coll_redmpi_exclude"), "{error}");
+        assert_eq!(exclusion(&[], &[]), "");
     }
 
     #[test]

@@ -214,6 +214,8 @@ struct Storage {
     inject_where: Cell<*mut c_char>,
     inject_after: Cell<u64>,
     verify: Cell<c_int>,
+    exclude: Cell<*mut c_char>,
+    bypass: Cell<*mut c_char>,
     windows: Cell<c_int>,
 }
 
@@ -242,6 +244,8 @@ static STORAGE: Storage = Storage {
     inject_where: Cell::new(std::ptr::null_mut()),
     inject_after: Cell::new(0),
     verify: Cell::new(0),
+    exclude: Cell::new(EXCLUDE.as_ptr().cast_mut()),
+    bypass: Cell::new(BYPASS.as_ptr().cast_mut()),
     windows: Cell::new(0),
 };
 
@@ -268,6 +272,13 @@ const VERIFIED: &[&CStr] = &[c"result", c"input", c"both", c"p2p", c"none"];
 const WINDOWS: &[&CStr] = &[c"verify", c"warn", c"abort"];
 const PLACEMENTS: &[&CStr] = &[c"apart", c"formula"];
 const OUTPUTS: &[&CStr] = &[c"vote", c"leader", c"all", c"tag"];
+
+/// Components whose order of reduction may differ between spheres: adapt reduces in the order of arrival; han and sm
+/// follow the nodes, which need not be laid out alike in every sphere; the others leave the order to hardware or to a
+/// library of its vendor.
+const EXCLUDE: &CStr = c"adapt,fca,han,hcoll,portals4,sm,ucc";
+/// Components whose data does not pass through the PML.
+const BYPASS: &CStr = c"fca,hcoll,portals4,sm,ucc";
 
 static VARIABLES: &[Variable] = &[
     Variable {
@@ -443,10 +454,24 @@ static VARIABLES: &[Variable] = &[
             operation is complete), input (what every rank contributes is, before the operation begins), both, p2p (every \
             message inside the operation) or none",
     },
+    Variable {
+        name: c"exclude",
+        kind: Kind::Text(&STORAGE.exclude),
+        level: 4,
+        description: c"Open MPI's collective components that a replicated job leaves out, with commas between, because they may \
+            reduce in another order in another replica and so give other floating-point results; 'none' leaves out none",
+    },
+    Variable {
+        name: c"bypass",
+        kind: Kind::Text(&STORAGE.bypass),
+        level: 4,
+        description: c"Open MPI's collective components that coll_redmpi_verify=p2p leaves out, too, because their data does not \
+            pass as messages that could be verified; 'none' leaves out none",
+    },
 ];
 
 /// Variables that are coll_redmpi_* only.
-const OF_COLL: &[&CStr] = &[c"verify"];
+const OF_COLL: &[&CStr] = &[c"verify", c"exclude", c"bypass"];
 
 /// The component under whose name a variable is registered, and the one of its synonym.
 fn components(variable: &Variable) -> (&'static CStr, Option<&'static CStr>) {
@@ -619,6 +644,25 @@ fn distance(a: &str, b: &str) -> usize {
 /// Whether a degree of 2 or more was asked for, checked or not.
 pub fn replicates() -> bool {
     read(&STORAGE.degree) > 1
+}
+
+/// Open MPI's collective components that are not to be opened.
+pub fn left_out() -> Vec<String> {
+    if !replicates() {
+        return Vec::new();
+    }
+    let bypass = if read(&STORAGE.verify) == 3 { text(&STORAGE.bypass) } else { None };
+    let lists = [text(&STORAGE.exclude), bypass];
+    let mut names: Vec<String> = lists
+        .iter()
+        .flatten()
+        .flat_map(|list| list.split(','))
+        .map(|name| name.trim().to_owned())
+        .filter(|name| !name.is_empty() && name != "none" && name != "redmpi")
+        .collect();
+    names.sort();
+    names.dedup();
+    names
 }
 
 /// What the user has asked for, or one text that says what is wrong with it.
