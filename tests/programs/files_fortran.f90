@@ -45,7 +45,7 @@ program files_fortran
     rewind (unit)
     read (unit) back
     close (unit)
-    if (any(back /= values)) call wrong('unformatted')
+    if (maxval(abs(back - values)) > 0) call wrong('unformatted')
 
     write (name, '(a,i0)') 'direct.', rank
     open (newunit=unit, file=name, access='direct', recl=8, form='unformatted')
@@ -54,7 +54,7 @@ program files_fortran
     end do
     read (unit, rec=37) back(1)
     close (unit)
-    if (back(1) /= values(37)) call wrong('direct')
+    if (abs(back(1) - values(37)) > 0) call wrong('direct')
 
     open (newunit=unit, status='scratch')
     write (unit, '(a)') 'scratch'

@@ -79,14 +79,18 @@ pub fn program(name: &str) -> PathBuf {
         return binary;
     }
     fs::create_dir_all(&folder).unwrap();
-    let (compiler, extension) =
-        if source.join(format!("{name}.f90")).exists() { ("mpifort", "f90") } else { ("mpicc", "c") };
-    // mpif.h declares every constant there is.
-    let quiet: &[&str] = if extension == "f90" { &["-Wno-unused-parameter"] } else { &[] };
+    let has = |extension: &str| source.join(format!("{name}.{extension}")).exists();
+    let (compiler, extension, options): (&str, &str, &[&str]) = match () {
+        // mpif.h declares every constant there is.
+        () if has("f90") => ("mpifort", "f90", &["-Wno-unused-parameter"]),
+        // The C++ bindings of Open MPI 4 have warnings of their own.
+        () if has("cpp") => ("mpicxx", "cpp", &["-std=c++17", "-DOMPI_SKIP_MPICXX"]),
+        () => ("mpicc", "c", &[]),
+    };
     let output = Command::new(compiler)
-        .args(["-O1", "-g", "-Wall", "-Wextra"])
-        .args(quiet)
-        .args(["-pthread", "-o"])
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"])
+        .args(options)
+        .arg("-o")
         .arg(&binary)
         .arg(source.join(format!("{name}.{extension}")))
         .output()
@@ -127,6 +131,8 @@ pub struct Job {
     options: Vec<String>,
     timeout: Duration,
     wants_report: bool,
+    /// What is in the job's current folder before it runs; `None`: the job leaves no files.
+    files: Option<Vec<(&'static str, &'static str)>>,
 }
 
 impl Job {
@@ -151,6 +157,7 @@ impl Job {
             options: Vec::new(),
             timeout: TIMEOUT,
             wants_report: true,
+            files: None,
         }
     }
 
@@ -260,6 +267,18 @@ impl Job {
         self
     }
 
+    /// The same program under Open MPI alone, with the variables of its own that were set.
+    pub fn made_plain(self) -> Job {
+        let mca = self.mca.iter().filter(|(name, _)| !name.contains("redmpi")).cloned().collect();
+        Job { mca, ..self.without_redmpi() }
+    }
+
+    /// Runs in a folder of its own, in which these files are before; what is in it afterwards is in the outcome.
+    pub fn in_folder(mut self, files: &[(&'static str, &'static str)]) -> Job {
+        self.files = Some(files.to_vec());
+        self
+    }
+
     fn degree_number(&self) -> u32 {
         self.degree.as_ref().and_then(|text| text.parse().ok()).unwrap_or(1)
     }
@@ -319,6 +338,14 @@ impl Job {
         let temporary = folder.0.join("tmp");
         fs::create_dir(&temporary).unwrap();
 
+        let work = folder.0.join("work");
+        if let Some(files) = &self.files {
+            fs::create_dir(&work).unwrap();
+            for (name, content) in files {
+                fs::write(work.join(name), content).unwrap();
+            }
+        }
+
         let mut command = self.command(&folder.0);
         forget_the_callers_environment(&mut command);
         command
@@ -327,7 +354,7 @@ impl Job {
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
             .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
             .envs(self.environment.iter().map(|(name, value)| (name, value)))
-            .current_dir(&folder.0)
+            .current_dir(if self.files.is_some() { &work } else { &folder.0 })
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
@@ -369,12 +396,14 @@ impl Job {
         let report = fs::read_to_string(folder.0.join("report.json")).ok().map(|text| {
             serde_json::from_str(&text).unwrap_or_else(|error| panic!("the report is no JSON: {error}\n{text}"))
         });
+        let files = all_below(&work);
+        let _ = fs::remove_dir_all(&work);
         let rest: Vec<PathBuf> =
             files_below(&folder.0).into_iter().filter(|file| !file.ends_with("report.json")).collect();
         assert!(rest.is_empty(), "{} left files beside its report: {rest:?}", self.name);
         let bytes = lock(&stdout.bytes).clone();
         let (stdout, stderr) = (stdout.text(), stderr.text());
-        Outcome { job: self.clone(), line, status, elapsed, stdout, stderr, bytes, report }
+        Outcome { job: self.clone(), line, status, elapsed, stdout, stderr, bytes, report, files }
     }
 }
 
@@ -493,6 +522,27 @@ fn files_below(folder: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Everything below a folder: the content of files, where links lead, nothing for folders.
+fn all_below(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
+    fn add(root: &Path, folder: &Path, found: &mut BTreeMap<PathBuf, Vec<u8>>) {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let path = entry.path();
+            let content = match entry.file_type().unwrap() {
+                kind if kind.is_dir() => {
+                    add(root, &path, found);
+                    Vec::new()
+                }
+                kind if kind.is_symlink() => fs::read_link(&path).unwrap().into_os_string().into_encoded_bytes(),
+                _ => fs::read(&path).unwrap(),
+            };
+            found.insert(path.strip_prefix(root).unwrap().to_owned(), content);
+        }
+    }
+    let mut found = BTreeMap::new();
+    add(folder, folder, &mut found);
+    found
+}
+
 /// A folder that goes with its owner. Its path is short: there are sockets in it.
 pub struct Folder(pub PathBuf);
 
@@ -552,6 +602,8 @@ pub struct Outcome {
     /// Standard output as it was, text or not.
     pub bytes: Vec<u8>,
     pub report: Option<Value>,
+    /// What was in the job's folder at its end, by name: content of files, where links lead, nothing for folders.
+    pub files: BTreeMap<PathBuf, Vec<u8>>,
 }
 
 impl Outcome {

@@ -13,10 +13,11 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use clap::{Parser, Subcommand};
+use redmpi::files::overlay::is_private;
 use redmpi::report;
 
 use host::Host;
@@ -50,6 +51,14 @@ enum Action {
         /// File that pml_redmpi_report or `redmpi run --report` named
         file: PathBuf,
     },
+    /// Remove private copies of files that jobs which were killed have left in these folders and below them
+    ///
+    /// Not while a job works there: its followers would lose theirs.
+    Clean {
+        /// Where to look
+        #[arg(default_value = ".")]
+        folders: Vec<PathBuf>,
+    },
     /// Print versions and folders
     Info,
 }
@@ -67,6 +76,7 @@ fn main() -> ExitCode {
         Action::Run { words } => run(words),
         Action::Env => environment(),
         Action::Report { file } => show_report(&file),
+        Action::Clean { folders } => folders.iter().try_for_each(|folder| clean(folder)),
         Action::Info => info(),
     })
 }
@@ -147,7 +157,26 @@ fn environment() -> Result<(), String> {
     print(&line)
 }
 
-fn show_report(file: &std::path::Path) -> Result<(), String> {
+/// Removes private folders and says which. Links are not followed.
+fn clean(folder: &Path) -> Result<(), String> {
+    let fail = |path: &Path, error: io::Error| format!("{}: {error}", path.display());
+    for entry in std::fs::read_dir(folder).map_err(|error| fail(folder, error))? {
+        let entry = entry.map_err(|error| fail(folder, error))?;
+        let path = entry.path();
+        if !entry.file_type().map_err(|error| fail(&path, error))?.is_dir() {
+            continue;
+        }
+        if is_private(entry.file_name().as_encoded_bytes()) {
+            std::fs::remove_dir_all(&path).map_err(|error| fail(&path, error))?;
+            print(format!("removed {}\n", path.display()).as_bytes())?;
+        } else {
+            clean(&path)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_report(file: &Path) -> Result<(), String> {
     let report = report::read_json(file).map_err(|error| error.to_string())?;
     print(report::verdict_text(&report, report::placement_note(&report).as_deref()).as_bytes())
 }

@@ -79,8 +79,8 @@ fn unverified(name: &str) {
     static SAID: AtomicBool = AtomicBool::new(false);
     if share::open() && leads() && !SAID.swap(true, Ordering::Relaxed) {
         output::say(&format!(
-            "warning: {name} is opened or closed in another thread than the one that called MPI_Init: what is written \
-             there is not verified"
+            "warning: {name} is opened or closed in a child process or another thread than the one that called MPI_Init: \
+             what is written there is not verified"
         ));
     }
 }
