@@ -26,6 +26,7 @@ pub mod request;
 pub mod runtime;
 pub mod send;
 pub mod share;
+pub mod sources;
 pub mod stdio;
 pub mod vars;
 pub mod watch;

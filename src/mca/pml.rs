@@ -6,7 +6,9 @@ use super::host::{self, Communicator, Datatype, MatchedMessage, Module, Request,
 use super::message::Buffer;
 use super::request::{self, Outer, Role};
 use super::runtime::{self, count, lock};
-use super::{channel, clock, files, finalize, got, identity, outcome, receive, send, share, stdio, watch, windows};
+use super::{
+    channel, clock, files, finalize, got, identity, outcome, receive, send, share, sources, stdio, watch, windows,
+};
 use ompi_headers as mpi;
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
@@ -71,24 +73,30 @@ unsafe extern "C" fn add_comm(comm: *mut Communicator) -> c_int {
                 return error;
             }
             if runtime.verifies() {
-                let (clocks, who_writes) = (runtime.config.clocks, runtime.config.files);
                 share::start();
+                sources::start();
                 files::start();
                 watch::start();
                 stdio::start();
                 // SAFETY: in MPI_Init, before the application has a request.
                 unsafe { outcome::interpose() };
-                got::replace(&move |name| {
-                    clock::replacement(name, clocks)
-                        .or_else(|| files::replacement(name, who_writes)) // knows more of MPI_File_open than `identity`
-                        .or_else(|| identity::replacement(name))
-                        .or_else(|| outcome::replacement(name))
-                        .or_else(|| stdio::replacement(name))
-                });
+                got::replace(&replacement);
             }
         }
         SUCCESS
     })
+}
+
+/// The function that stands in for one that the application calls.
+fn replacement(name: &[u8]) -> Option<usize> {
+    let config = &runtime::get().config;
+    let found = clock::replacement(name, config.clocks)
+        .or_else(|| files::replacement(name, config.files)) // knows more of MPI_File_open than `identity`
+        .or_else(|| identity::replacement(name))
+        .or_else(|| outcome::replacement(name))
+        .or_else(|| stdio::replacement(name))
+        .or_else(|| sources::replacement(name, config));
+    found.or_else(|| sources::by_other_ways(name, &replacement))
 }
 
 unsafe extern "C" fn del_comm(comm: *mut Communicator) -> c_int {

@@ -153,6 +153,12 @@ pub struct Config {
     pub exit_on_detection: bool,
     /// Which clocks give all replicas the same value.
     pub clocks: Clocks,
+    /// Whether random numbers of the system are the same in all replicas.
+    pub same_random: bool,
+    /// Whether process ids are.
+    pub same_pid: bool,
+    /// Whether the name of the machine is.
+    pub same_host: bool,
     /// How long a process waits for another one before it ends the job; zero: for ever.
     pub patience: Duration,
     /// Who writes files.
@@ -194,6 +200,9 @@ struct Storage {
     report: Cell<*mut c_char>,
     exit_on_detection: Cell<bool>,
     same_clock: Cell<c_int>,
+    same_random: Cell<bool>,
+    same_pid: Cell<bool>,
+    same_host: Cell<bool>,
     patience: Cell<u64>,
     files: Cell<c_int>,
     verbose: Cell<c_int>,
@@ -219,6 +228,9 @@ static STORAGE: Storage = Storage {
     report: Cell::new(std::ptr::null_mut()),
     exit_on_detection: Cell::new(true),
     same_clock: Cell::new(2),
+    same_random: Cell::new(true),
+    same_pid: Cell::new(true),
+    same_host: Cell::new(true),
     patience: Cell::new(600),
     files: Cell::new(0),
     verbose: Cell::new(0),
@@ -333,7 +345,31 @@ static VARIABLES: &[Variable] = &[
         kind: Kind::Choice(&STORAGE.same_clock, CLOCKS),
         level: 5,
         description: c"Which clocks return the leader's value in every replica: none, mpi (MPI_Wtime, MPI_Wtick) or all (those \
-            and time, gettimeofday, clock_gettime, clock, getrusage, times, as the application calls them)",
+            and time, gettimeofday, clock_gettime, clock, getrusage, times, as the application calls them; with the \
+            preloaded library also before MPI_Init)",
+    },
+    Variable {
+        name: c"same_random",
+        kind: Kind::Bool(&STORAGE.same_random),
+        level: 5,
+        description: c"Whether random numbers of the system are the same in every replica: getrandom, getentropy, arc4random, \
+            /dev/urandom, /dev/random, std::random_device, names of temporary files; with the preloaded library also before \
+            MPI_Init",
+    },
+    Variable {
+        name: c"same_pid",
+        kind: Kind::Bool(&STORAGE.same_pid),
+        level: 5,
+        description: c"Whether getpid, getppid and, in the main thread, gettid return the same in every replica: an id above \
+            all of the system's, which kill, sched_setaffinity and their like translate back; with the preloaded library \
+            also before MPI_Init",
+    },
+    Variable {
+        name: c"same_host",
+        kind: Kind::Bool(&STORAGE.same_host),
+        level: 5,
+        description: c"Whether gethostname, uname and MPI_Get_processor_name tell the name of the leader's machine, after \
+            MPI_Init",
     },
     Variable {
         name: c"patience",
@@ -659,6 +695,9 @@ pub fn config(native_size: u32) -> Result<Config, String> {
             1 => Clocks::Mpi,
             _ => Clocks::All,
         },
+        same_random: read(&STORAGE.same_random),
+        same_pid: read(&STORAGE.same_pid),
+        same_host: read(&STORAGE.same_host),
         patience: Duration::from_secs(read(&STORAGE.patience)),
         files: match read(&STORAGE.files) {
             0 => Files::Leader,
