@@ -105,6 +105,22 @@ pub fn components() -> Result<PathBuf, String> {
     }
 }
 
+/// The library that is loaded before the application: in the folder above the components, or beside this command.
+pub fn preload() -> Result<PathBuf, String> {
+    const NAME: &str = "libredmpi_preload.so";
+    let components = components()?;
+    // The components may be links to what lies beside the library.
+    let place = components.parent().unwrap_or(Path::new("/")).join(NAME);
+    match place.canonicalize() {
+        Ok(file) => Ok(file),
+        Err(error) => Err(format!(
+            "{}: {error}. Without it clocks and random numbers that a program reads before MPI_Init differ between \
+             replicas.",
+            place.display()
+        )),
+    }
+}
+
 /// The path, made independent of the folder it was given in.
 pub fn absolute(path: &Path) -> Result<PathBuf, String> {
     std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))

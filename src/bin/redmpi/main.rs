@@ -4,12 +4,14 @@
 #![forbid(unsafe_code)]
 
 mod host;
+mod preload;
 mod quote;
 mod run;
 mod stdio;
 
 use std::ffi::OsString;
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -18,6 +20,7 @@ use clap::{Parser, Subcommand};
 use redmpi::report;
 
 use host::Host;
+use preload::Preload;
 use run::RunOptions;
 
 /// Exit status for what the user has to mend; that of a job is mpirun's.
@@ -90,7 +93,8 @@ fn run(words: Vec<OsString>) -> Result<(), String> {
     let (own, mpirun_options, program) = run::split(words)?;
     let options = RunOptions::try_parse_from(std::iter::once(OsString::from("redmpi run")).chain(own))
         .unwrap_or_else(|error| error.exit());
-    let arguments = run::arguments(&options, mpirun_options, program)?;
+    let preload = if options.degree > 1 && !options.no_preload { preload()? } else { None };
+    let arguments = run::arguments(&options, mpirun_options, program, preload.as_ref())?;
     let host = Host::find()?;
     let path = host.component_path()?;
 
@@ -108,10 +112,38 @@ fn run(words: Vec<OsString>) -> Result<(), String> {
     Err(format!("{} cannot be started: {error}\n{}", host.mpirun.display(), host::INSTALL))
 }
 
+/// What the job's processes get before they start. A job without it runs, and is told so.
+fn preload() -> Result<Option<Preload>, String> {
+    let library = match host::preload() {
+        Ok(library) => library,
+        Err(text) => {
+            eprintln!("redmpi: warning: {text}");
+            return Ok(None);
+        }
+    };
+    let mut seed = [0u8; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut device| device.read_exact(&mut seed))
+        .map_err(|error| format!("/dev/urandom: {error}"))?;
+    let seed: String = seed.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Some(Preload {
+        library,
+        before: std::env::var_os("LD_PRELOAD"),
+        list: std::env::var_os(preload::LIST_VARIABLE),
+        variables: vec![("REDMPI_SEED", seed), ("REDMPI_EPOCH", redmpi_sources::time::epoch_now().text())],
+    }))
+}
+
 fn environment() -> Result<(), String> {
     let mut line = format!("export {}=", host::COMPONENT_PATH).into_bytes();
     line.extend(quote::quoted(&Host::find()?.component_path()?));
     line.push(b'\n');
+    // Not for mpirun itself, so only a word to be given to it. A comment where the shell does not need to know.
+    if let Ok(library) = host::preload() {
+        line.extend(b"export REDMPI_PRELOAD_LIBRARY=");
+        line.extend(quote::quoted(library.as_os_str()));
+        line.extend(b"\n# before MPI_Init too: mpirun -x LD_PRELOAD=$REDMPI_PRELOAD_LIBRARY ...\n");
+    }
     print(&line)
 }
 
@@ -142,6 +174,7 @@ fn info() -> Result<(), String> {
         "redmpi components:   {}\n",
         or_problem(host::components().map(|folder| folder.display().to_string()))
     );
+    text += &format!("preloaded library:   {}\n", or_problem(host::preload().map(|file| file.display().to_string())));
     text += &format!("digests:             {}\n", run::DIGESTS.join(", "));
     text += &format!("protocols:           {}\n", run::PROTOCOLS.join(", "));
     text += "all variables:       ompi_info --param pml redmpi --level 9; ompi_info --param coll redmpi --level 9\n";

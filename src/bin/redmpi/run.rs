@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser};
 use redmpi::replication::RankMap;
 
 use crate::host::absolute;
+use crate::preload::Preload;
 
 /// Values of `pml_redmpi_digest`.
 pub const DIGESTS: [&str; 4] = ["crc32c", "xxh3", "sha1", "memcmp (with protocol alltoall)"];
@@ -55,6 +56,9 @@ pub struct RunOptions {
     /// Inject at most this many faults in a process
     #[arg(long, value_name = "COUNT")]
     pub inject_count: Option<u64>,
+    /// Do not preload the library that makes clocks and random numbers the same before MPI_Init too
+    #[arg(long)]
+    pub no_preload: bool,
     /// Print the command line and do not run it
     #[arg(long)]
     pub dry_run: bool,
@@ -147,6 +151,7 @@ pub fn arguments(
     options: &RunOptions,
     mpirun_options: Vec<OsString>,
     program: Vec<OsString>,
+    preload: Option<&Preload>,
 ) -> Result<Vec<OsString>, String> {
     // MPI counts processes in a C int.
     let processes = options.ranks.checked_mul(options.degree).filter(|count| *count <= i32::MAX as u32);
@@ -194,7 +199,10 @@ pub fn arguments(
         }
     }
     arguments.extend(["-n".into(), processes.to_string().into()]);
-    arguments.extend(mpirun_options);
+    arguments.extend(match preload {
+        Some(preload) => preload.add_to(mpirun_options)?,
+        None => mpirun_options,
+    });
     arguments.extend(program);
     Ok(arguments)
 }
@@ -212,7 +220,7 @@ mod tests {
         let (own, mpirun, program) = split(words(text))?;
         let options = RunOptions::try_parse_from(std::iter::once("redmpi run".into()).chain(own))
             .map_err(|error| error.to_string())?;
-        let arguments = arguments(&options, mpirun, program)?;
+        let arguments = arguments(&options, mpirun, program, None)?;
         Ok(arguments.join(OsStr::new(" ")).into_string().unwrap())
     }
 
