@@ -79,10 +79,17 @@ pub fn program(name: &str) -> PathBuf {
         return binary;
     }
     fs::create_dir_all(&folder).unwrap();
-    let (compiler, extension) =
-        if source.join(format!("{name}.f90")).exists() { ("mpifort", "f90") } else { ("mpicc", "c") };
+    let has = |extension: &str| source.join(format!("{name}.{extension}")).exists();
+    let (compiler, extension, options): (&str, &str, &[&str]) = match () {
+        () if has("f90") => ("mpifort", "f90", &[]),
+        // The C++ bindings of Open MPI 4 have warnings of their own.
+        () if has("cpp") => ("mpicxx", "cpp", &["-std=c++17", "-DOMPI_SKIP_MPICXX"]),
+        () => ("mpicc", "c", &[]),
+    };
     let output = Command::new(compiler)
-        .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread", "-o"])
+        .args(["-O1", "-g", "-Wall", "-Wextra", "-pthread"])
+        .args(options)
+        .arg("-o")
         .arg(&binary)
         .arg(source.join(format!("{name}.{extension}")))
         .output()
@@ -208,6 +215,12 @@ impl Job {
     /// `pml_redmpi_<name>`.
     pub fn set(self, name: &str, value: impl ToString) -> Job {
         self.mca(&format!("pml_redmpi_{name}"), value)
+    }
+
+    /// mpirun's own options.
+    pub fn options(mut self, options: &[&str]) -> Job {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
     }
 
     pub fn environment(mut self, name: &str, value: &str) -> Job {
