@@ -94,9 +94,8 @@ fn replacement(name: &[u8]) -> Option<usize> {
         .or_else(|| files::replacement(name, config.files)) // knows more of MPI_File_open than `identity`
         .or_else(|| identity::replacement(name))
         .or_else(|| outcome::replacement(name))
-        .or_else(|| stdio::replacement(name))
-        .or_else(|| sources::replacement(name, config));
-    found.or_else(|| sources::by_other_ways(name, &replacement))
+        .or_else(|| stdio::replacement(name));
+    sources::replacement(name, config, found).or_else(|| sources::by_other_ways(name, &replacement))
 }
 
 unsafe extern "C" fn del_comm(comm: *mut Communicator) -> c_int {

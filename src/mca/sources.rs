@@ -145,18 +145,27 @@ unsafe extern "C-unwind" fn processor_name(place: *mut c_char, length: *mut c_in
     }
 }
 
-/// The function that stands in for a name.
-pub fn replacement(name: &[u8], config: &Config) -> Option<usize> {
-    let on = |wanted: bool, find: fn(&[u8]) -> Option<usize>| if wanted { find(name) } else { None };
-    if config.same_host && matches!(name, b"MPI_Get_processor_name" | b"PMPI_Get_processor_name") {
-        return Some(processor_name as *const () as usize);
+/// The function that stands in for a name; `found` is another module's.
+pub fn replacement(name: &[u8], config: &Config, found: Option<usize>) -> Option<usize> {
+    // Random devices and the folders of process ids are no files: they are looked for first.
+    if config.same_random || config.same_pid {
+        if let Some(ours) = device::replacement(name, config.same_random, config.same_pid) {
+            if let Some(next) = found {
+                device::goes_on_in(name, next);
+            }
+            return Some(ours);
+        }
     }
-    on(config.same_random, random::replacement)
+    let on = |wanted: bool, find: fn(&[u8]) -> Option<usize>| if wanted { find(name) } else { None };
+    found
+        .or_else(|| on(config.same_random, random::replacement))
         .or_else(|| on(config.same_pid, process::replacement))
         .or_else(|| on(config.same_host, host::replacement))
-        .or_else(|| match config.same_random || config.same_pid {
-            true => device::replacement(name, config.same_random, config.same_pid),
-            false => None,
+        .or_else(|| match name {
+            b"MPI_Get_processor_name" | b"PMPI_Get_processor_name" if config.same_host => {
+                Some(processor_name as *const () as usize)
+            }
+            _ => None,
         })
 }
 

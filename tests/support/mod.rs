@@ -221,6 +221,12 @@ impl Job {
         self.mca(&format!("pml_redmpi_{name}"), value)
     }
 
+    /// mpirun's own options.
+    pub fn options(mut self, options: &[&str]) -> Job {
+        self.options.extend(options.iter().map(|option| (*option).to_owned()));
+        self
+    }
+
     pub fn environment(mut self, name: &str, value: &str) -> Job {
         self.environment.push((name.to_owned(), value.to_owned()));
         self

@@ -5,7 +5,6 @@ use crate::files::overlay::{self, Intent};
 use crate::mca::guard::guard;
 use crate::mca::runtime::count;
 use crate::mca::share;
-use redmpi_sources::device;
 use std::ffi::{c_char, c_int, CStr, CString};
 
 type Mode = libc::mode_t;
@@ -109,13 +108,6 @@ unsafe fn open_flags(what: &'static str, dir: c_int, path: *const c_char, flags:
         let Some(path) = (unsafe { text(path) }) else { return c_int::failed(libc::EFAULT) };
         // SAFETY: a path; `mode` is used only where the flags say so.
         let open = |path: &CStr, flags: c_int| unsafe { libc::openat(dir, path.as_ptr(), flags, mode) };
-        // Random devices and the folders of processes are `sources`' business.
-        let standing = c_text(path);
-        if let Some(descriptor) = device::open_random(&standing, flags) {
-            return descriptor;
-        }
-        let real = device::real_path(&standing);
-        let path = real.as_ref().map_or(path, |real| real.to_bytes());
         // Files without a name are nobody else's.
         if flags & libc::O_TMPFILE == libc::O_TMPFILE || flags & (libc::O_PATH | libc::O_DIRECTORY) != 0 {
             return open(&c_text(path), flags);
@@ -169,16 +161,6 @@ unsafe fn open_mode(
     guard(what, std::ptr::null_mut(), || {
         // SAFETY: as above.
         let (Some(path), Some(letters)) = (unsafe { (text(path), text(mode)) }) else { return call(path, mode) };
-        let standing = c_text(path);
-        let closes = if letters.contains(&b'e') { libc::O_CLOEXEC } else { 0 };
-        if what == "fopen" {
-            if let Some(descriptor) = device::open_random(&standing, closes) {
-                // SAFETY: a descriptor just opened, and the application's mode.
-                return unsafe { libc::fdopen(descriptor, mode) };
-            }
-        }
-        let real = device::real_path(&standing);
-        let path = real.as_ref().map_or(path, |real| real.to_bytes());
         let intent = overlay::intent_of_mode(letters);
         let plain: CString = c_text(overlay::mode_of_copy(letters));
         let opened = |stream: Stream, target: &Target| {
