@@ -74,7 +74,7 @@ pub fn read(get: &dyn Fn(&str) -> Option<String>, file: &dyn Fn(&str) -> Option<
         get(&format!("OMPI_MCA_pml_redmpi_{name}")).or_else(|| get(&format!("OMPI_MCA_coll_redmpi_{name}")))
     };
     let degree: u32 = variable("degree")?.trim().parse().ok()?;
-    if degree < 2 || size == 0 || size % degree != 0 || native >= size || off(get("REDMPI_PRELOAD")) {
+    if degree < 2 || size == 0 || !size.is_multiple_of(degree) || native >= size || off(get("REDMPI_PRELOAD")) {
         return None;
     }
     let virtual_size = size / degree;

@@ -138,8 +138,8 @@ macro_rules! call {
                 extern "C-unwind" {
                     fn $real($($argument: $type),*) -> $result;
                 }
-                // SAFETY: what the caller gave, with real process ids.
                 let after: fn($result) -> $result = $after;
+                // SAFETY: what the caller gave, with real process ids.
                 after(unsafe { $real($($given),*) })
             }
         )*
