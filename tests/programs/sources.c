@@ -283,13 +283,13 @@ static void clocks(void)
     now.tv_nsec %= 1000000000;
     EQUAL(clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &now, NULL), 0);
     double took = uptime() - begin;
-    if (took < 0.55 || took > 30) FAIL("0.6 s of waiting took %g s", took);
+    if (took < 0.55 || took > 100) FAIL("0.6 s of waiting took %g s", took);
     /* Sleeping moves the clock on. */
     double before = seconds(CLOCK_MONOTONIC);
     usleep(20000);
     EQUAL(poll(NULL, 0, 20), 0);
     double slept = seconds(CLOCK_MONOTONIC) - before;
-    if (slept < 0.039 || slept > 30) FAIL("40 ms of sleep took %g s", slept);
+    if (slept < 0.039 || slept > 100) FAIL("40 ms of sleep took %g s", slept);
 }
 
 static void loaded(void)
