@@ -152,6 +152,8 @@ pub fn agree(
     blocking: bool,
     look: impl FnOnce() -> Option<Vec<i32>>,
 ) -> Option<Vec<i32>> {
+    // A promise that MPI_Iprobe finds nothing is none for MPI_Probe.
+    let key = key ^ u64::from(blocking) << 63;
     let runtime = runtime::get();
     if runtime.leads() {
         if !blocking && lock(&shadow.inner).leading.promised(key) {

@@ -161,7 +161,7 @@ pub fn replacement(name: &[u8], config: &Config, found: Option<usize>) -> Option
         .or_else(|| on(config.same_random, random::replacement))
         .or_else(|| on(config.same_pid, process::replacement))
         .or_else(|| on(config.same_host, host::replacement))
-        .or_else(|| match name {
+        .or(match name {
             b"MPI_Get_processor_name" | b"PMPI_Get_processor_name" if config.same_host => {
                 Some(processor_name as *const () as usize)
             }
