@@ -1,7 +1,6 @@
 //! Files of replicated programs under real `mpirun`: what a job leaves in its folder is what the same job leaves under plain
 //! Open MPI, byte by byte, and nothing else.
 
-#[allow(dead_code)]
 mod support;
 
 use std::path::PathBuf;
